@@ -1,0 +1,45 @@
+"""Every error a user can meet, as one small tree.
+
+DapperFLError
+├── ConfigError      a key, a value or a file of the configuration is wrong
+├── TraceError       a net holds an operation the channel graph has no rule for
+├── BudgetError      no submodel is small enough for the asked rho
+├── MessageError     a message between server and client does not fit the net
+├── DataError        a benchmark is missing, damaged or too small
+├── CheckpointError  a run folder cannot be read, or must not be overwritten
+└── RunError         a run cannot go on
+
+Each message names the value, the place and what to do next.
+"""
+
+
+class DapperFLError(Exception):
+    """Base of all errors raised on purpose by this package."""
+
+
+class ConfigError(DapperFLError):
+    """A key, a value or a file of the configuration is wrong."""
+
+
+class TraceError(DapperFLError):
+    """A net holds an operation the channel graph has no rule for."""
+
+
+class BudgetError(DapperFLError):
+    """No submodel is small enough for the asked rho."""
+
+
+class MessageError(DapperFLError):
+    """A message between server and client does not fit the net."""
+
+
+class DataError(DapperFLError):
+    """A benchmark is missing, damaged or too small."""
+
+
+class CheckpointError(DapperFLError):
+    """A run folder cannot be read, or must not be overwritten."""
+
+
+class RunError(DapperFLError):
+    """A run cannot go on."""
