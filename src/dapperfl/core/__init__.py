@@ -1,0 +1,1 @@
+"""The mathematics of the paper, on tensors and nets; imports torch only."""

@@ -1,0 +1,150 @@
+"""Heterogeneous aggregation (Eq. 6, 7), streaming: no recovered model is ever built.
+
+A client's small tensors are folded as they come: sums of weight × value over the entries it kept,
+and, beside them, how much weight reached each entry. What is missing comes from the last global
+model. Sums are in float64 and rounded once, so the order of clients hardly matters.
+"""
+
+import logging
+from functools import cache
+from math import isfinite
+from typing import Literal, Protocol, get_args
+
+import torch
+from torch import Tensor
+
+from dapperfl.core.messages import LocalModel
+from dapperfl.core.state import State
+from dapperfl.core.submodel import kept_block
+from dapperfl.errors import MessageError
+
+Recovery = Literal["paper", "gated", "zero"]
+logger = logging.getLogger(__name__)
+
+
+class Aggregator(Protocol):
+    """Folds client models one by one into a new global state."""
+
+    def add(self, model: LocalModel, weight: float) -> None:
+        """Fold one client's model."""
+
+    def result(self) -> State:
+        """Return the new global state."""
+
+
+def is_averaged(tensor: Tensor) -> bool:
+    """Tell whether a tensor is averaged, buffers included; integers come from the reference."""
+    return tensor.is_floating_point()
+
+
+class WeightedSums:
+    """What both means share: sums over kept entries, and the weight that reached each entry."""
+
+    def __init__(self, reference: State) -> None:
+        self.reference = reference
+        self.weight = 0.0
+        self.sums: State = {}
+        self.reached: State = {}  # with size 1 on axes that were never cut
+
+    def add(self, model: LocalModel, weight: float) -> None:
+        """Fold one client's model: its small tensors, and nothing else is kept.
+
+        Raises:
+            MessageError: If the weight is not positive and finite, a tensor is missing or does
+                not have the submodel's shape.
+        """
+        if not (isfinite(weight) and weight > 0):
+            raise MessageError(f"the weight of an update must be positive and finite, not {weight}")
+        averaged = [name for name, tensor in self.reference.items() if is_averaged(tensor)]
+        for name in averaged:  # look at everything before anything is changed
+            if name not in model.weights:
+                raise MessageError(f'"{name}" is missing from the update')
+            model.submodel.check_shape(name, model.weights[name])
+        self.weight += weight
+        for name in averaged:
+            self._fold(name, model, weight)
+
+    def _fold(self, name: str, model: LocalModel, weight: float) -> None:
+        full, index = self.reference[name], model.submodel.indices.get(name, ())
+        if name not in self.sums:
+            axes = model.submodel.graph.axes.get(name, (None,) * full.dim())
+            sizes = [1 if ids is None else n for n, ids in zip(full.shape, axes, strict=True)]
+            self.sums[name] = torch.zeros_like(full, dtype=torch.float64)
+            self.reached[name] = full.new_zeros(sizes, dtype=torch.float64)
+        total, reached = self.sums[name], self.reached[name]
+        small = model.weights[name].to(total.device, torch.float64)
+        if index:
+            total[kept_block(index, total)] += small * weight
+            reached[kept_block(index, reached)] += weight
+        else:
+            total.add_(small, alpha=weight)
+            reached.add_(weight)
+
+    def _combined(self, name: str) -> Tensor:
+        raise NotImplementedError
+
+    def result(self) -> State:
+        """Return the new global state; the sums are used up.
+
+        Raises:
+            MessageError: If nothing was added.
+        """
+        if not self.weight:
+            raise MessageError("no update was added, so there is nothing to average")
+        state = {}
+        for name, tensor in self.reference.items():
+            if name in self.sums:
+                state[name] = self._combined(name).to(tensor.dtype)
+                del self.sums[name], self.reached[name]  # a model less while the result grows
+            else:
+                state[name] = tensor.clone()
+        return state
+
+
+class RecoveredMean(WeightedSums):
+    """The paper's aggregation: recover pruned entries (Eq. 6), then average by weight (Eq. 7).
+
+    Args:
+        reference: The last global state W^{t-1}.
+        recovery: What a pruned entry counts as. "paper": its value in the reference. "gated": the
+            same, but the weight and bias of a pruned channel's batch or group norm count as
+            zero, for the channel *is* silent in that client's net. "zero": zero.
+    """
+
+    def __init__(self, reference: State, recovery: Recovery = "paper") -> None:
+        if recovery not in get_args(Recovery):
+            raise ValueError(f'unknown recovery "{recovery}"; choose one of {get_args(Recovery)}')
+        super().__init__(reference)
+        self.recovery = recovery
+        self.gates: frozenset[str] = frozenset()
+
+    def add(self, model: LocalModel, weight: float) -> None:
+        """Fold one client's model; see `WeightedSums.add`."""
+        super().add(model, weight)
+        if self.recovery == "gated":
+            graph = model.submodel.graph
+            self.gates = graph.gates
+            if ungated := tuple(g.name for g in model.submodel.kept if g in graph.ungated):
+                _tell_ungated(ungated)
+
+    def _combined(self, name: str) -> Tensor:
+        total = self.sums[name]
+        if self.recovery == "paper" or (self.recovery == "gated" and name not in self.gates):
+            missing = self.weight - self.reached[name]
+            total = total.addcmul_(self.reference[name].to(torch.float64), missing)
+        return total.div_(self.weight)
+
+
+class CoverageMean(WeightedSums):
+    """Divide by the weight that reached each entry; entries nobody holds keep the reference."""
+
+    def _combined(self, name: str) -> Tensor:
+        reached = self.reached[name].expand_as(self.sums[name])
+        mean = self.sums[name].div_(reached.clamp_min(torch.finfo(torch.float64).tiny))
+        return torch.where(reached > 0, mean, self.reference[name].to(torch.float64))
+
+
+@cache  # once for the same groups, not once a client
+def _tell_ungated(groups: tuple[str, ...]) -> None:
+    names = ", ".join(groups)
+    logger.warning("no batch or group norm gates %s: gated recovery treats it as Eq. 6", names)

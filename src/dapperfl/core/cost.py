@@ -1,0 +1,180 @@
+"""What a submodel costs, and which submodel a budget buys.
+
+rho is the share of *parameters* removed, the paper's own definition (the share of zeros in M).
+Keeping a share k of all channels would keep about k² of the parameters, so channel counts come
+from here and from nowhere else.
+"""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import floor, inf, lcm, prod
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from dapperfl.core.submodel import Submodel
+from dapperfl.errors import BudgetError
+
+if TYPE_CHECKING:
+    from dapperfl.core.channels import ChannelGraph, Group, Scope
+
+
+@dataclass(frozen=True)
+class Cost:
+    """The price of a submodel; MACs and FLOPs are for one sample."""
+
+    parameters: int
+    macs: int  # the paper's "FLOPs": multiplications forward, and two per norm entry
+    train_flops: int  # forward and backward of convolutions and linear layers, 2 per MAC
+    upload_bytes: int  # its state, and one bit per channel to say which are kept
+
+
+def cost(submodel: Submodel) -> Cost:
+    """Count what a submodel costs to hold, to run, to train and to send."""
+    graph, shapes = submodel.graph, submodel.shapes
+    entries = {name: prod(shape) for name, shape in shapes.items()}
+    macs = train_flops = 0
+    for layer in graph.arithmetic:
+        work = entries[layer.weight] * layer.positions
+        macs += 2 * work if layer.norm else work
+        if not layer.norm:  # forward, gradient of the weight, and of the input if one is wanted
+            train_flops += 2 * work * (2 if layer.first else 3)
+    channels = sum(group.size for group in graph.groups)
+    return Cost(
+        parameters=sum(entries[name] for name in graph.parameters),
+        macs=macs,
+        train_flops=train_flops,
+        upload_bytes=sum(n * graph.sizes[name] for name, n in entries.items())
+        + (channels + 7) // 8,
+    )
+
+
+def keep_for_budget(
+    graph: "ChannelGraph", rho: float, *, scope: "Scope", multiple: int = 8
+) -> dict["Group", int]:
+    """Choose how many channels each group keeps so that a share rho of the parameters goes.
+
+    One keep ratio for all groups, floored to the multiple; then groups are raised one multiple at
+    a time, the thinnest first, while the budget holds, and as long as possible so that a share rho
+    of the MACs goes as well. The multiple halves until the budget can be met.
+
+    Raises:
+        BudgetError: If even one channel (or bundle) per group is too much; it names the smallest
+            share that can be reached.
+    """
+    if not 0 <= rho < 1:
+        raise BudgetError(f"rho must be at least 0 and below 1, not {rho}")
+    if multiple < 1:
+        raise BudgetError(f"multiple must be at least 1, not {multiple}")
+    groups = graph.in_scope(scope)
+    if rho == 0:
+        return {group: group.size for group in groups}
+    sizes = _Sizes(graph)
+    dense_parameters, dense_macs = sizes.of({})
+    budget = (1 - rho) * dense_parameters + 1e-6
+    while True:
+        steps = {group: min(lcm(multiple, group.bundle), group.size) for group in groups}
+        smallest = sizes.of(steps)[0]
+        if smallest <= budget:
+            break
+        if multiple == 1:
+            raise _unreachable(rho, scope, smallest / dense_parameters)
+        multiple //= 2
+    counts = _uniform(sizes, steps, budget)
+    counts = _raised(sizes, counts, steps, (budget, (1 - rho) * dense_macs))
+    if sizes.of(counts)[0] >= budget - _SLACK * dense_parameters:
+        return counts
+    return _raised(sizes, counts, steps, (budget, inf))
+
+
+_SLACK = 0.02  # a share of the parameters that may be left unspent to keep the MACs low
+
+
+def _unreachable(rho: float, scope: str, share: float) -> BudgetError:
+    hint = ' or scope "all"' if scope == "inner" else ""
+    return BudgetError(
+        f"rho = {rho} leaves {1 - rho:.4f} of the parameters, but the smallest submodel with scope "
+        f'"{scope}" has {share:.4f}; choose rho ≤ {floor((1 - share) * 1e4) / 1e4}{hint}'
+    )
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """One parameter's size as a product over its axes that can be cut."""
+
+    rest: int  # entries per kept channel combination
+    macs: int  # per entry
+    axes: tuple[tuple[int, tuple[tuple["Group", int], ...]], ...]  # uncut entries, (group, times)
+
+
+class _Sizes:
+    """Parameters and MACs as functions of how many channels each group keeps."""
+
+    def __init__(self, graph: "ChannelGraph") -> None:
+        macs: Counter[str] = Counter()
+        for layer in graph.arithmetic:
+            macs[layer.weight] += layer.positions * (2 if layer.norm else 1)
+        self.tensors = []
+        for name in graph.parameters:
+            shape = graph.shapes[name]
+            cut = {axis: ids for axis, ids in enumerate(graph.axes[name]) if ids is not None}
+            rest = prod(size for axis, size in enumerate(shape) if axis not in cut)
+            axes = tuple((int((ids < 0).sum()), _uses(graph, ids)) for ids in cut.values())
+            self.tensors.append(_Tensor(rest, macs[name], axes))
+
+    def of(self, counts: Mapping["Group", int]) -> tuple[int, int]:
+        """Return parameters and MACs; groups without a count stay full."""
+        parameters = macs = 0
+        for tensor in self.tensors:
+            entries = tensor.rest * prod(
+                always + sum(counts.get(group, group.size) * times for group, times in uses)
+                for always, uses in tensor.axes
+            )
+            parameters += entries
+            macs += entries * tensor.macs
+        return parameters, macs
+
+
+def _uses(graph: "ChannelGraph", ids: Tensor) -> tuple[tuple["Group", int], ...]:
+    """Return the groups on an axis, and the most entries that any one channel has there."""
+    uses = []
+    for group in graph.groups:
+        inside = ids[(ids >= group.offset) & (ids < group.offset + group.size)]
+        if len(inside):
+            uses.append((group, int(inside.bincount().max())))
+    return tuple(uses)
+
+
+def _uniform(sizes: _Sizes, steps: Mapping["Group", int], budget: float) -> dict["Group", int]:
+    """Return the counts of the largest common keep ratio within the budget."""
+
+    def at(ratio: float) -> dict["Group", int]:
+        return {
+            group: max(step, floor(ratio * group.size / step + 1e-9) * step)
+            for group, step in steps.items()
+        }
+
+    ratios = sorted({k * s / g.size for g, s in steps.items() for k in range(1, g.size // s + 1)})
+    fitting = bisect_left(ratios, True, key=lambda ratio: sizes.of(at(ratio))[0] > budget)
+    return at(ratios[fitting - 1]) if fitting else dict(steps)
+
+
+def _raised(
+    sizes: _Sizes,
+    counts: dict["Group", int],
+    steps: Mapping["Group", int],
+    limits: tuple[float, float],
+) -> dict["Group", int]:
+    """Spend what is left of parameters and MACs, one multiple of one group at a time."""
+    candidates = list(counts)
+    while candidates:
+        group = min(candidates, key=lambda g: counts[g] / g.size)
+        more = {**counts, group: min(counts[group] + steps[group], group.size)}
+        fits = all(size <= limit for size, limit in zip(sizes.of(more), limits, strict=True))
+        if fits and counts[group] < group.size:
+            counts = more
+        else:
+            candidates.remove(group)
+    return counts

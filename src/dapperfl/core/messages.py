@@ -1,0 +1,139 @@
+"""What server and clients say to each other, in simulation and over a network alike.
+
+`Assignment` and `ClientUpdate` cross the wire; where a method recalibrates batch-norm statistics,
+`StatisticsTask` and `Moments` do as well. `memory` never leaves its client.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from dapperfl.core.state import State
+from dapperfl.core.submodel import Submodel
+
+
+@dataclass(frozen=True)
+class Device:
+    """A thing with data of one domain and a capacity: it removes a share rho of the parameters."""
+
+    id: int
+    domain: str
+    rho: float
+    num_samples: int
+
+
+@dataclass(frozen=True)
+class LocalModel:
+    """Weights (buffers included) of a submodel; small tensors, not masked ones."""
+
+    weights: State
+    submodel: Submodel
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """Server → client: train this model for so many epochs."""
+
+    round_num: int
+    device: Device
+    model: LocalModel
+    epochs: int
+    shared: State = field(default_factory=dict)  # a method's own tensors, e.g. prototypes
+
+
+@dataclass(frozen=True)
+class Work(Assignment):
+    """What client hooks see: the assignment, and what this client kept from earlier rounds."""
+
+    memory: State = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a client sends beside its weights, and what it keeps for itself."""
+
+    shared: State = field(default_factory=dict)
+    memory: State = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClientCost:
+    """What one client spent in one round."""
+
+    parameters_trained: int = 0  # of the net it trained last
+    parameters_uploaded: int = 0
+    peak_parameters: int = 0  # the most it held at once as a net
+    train_flops: int = 0  # dense epochs and statistics passes included
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+    def __add__(self, other: Self) -> "ClientCost":
+        return ClientCost(
+            max(self.parameters_trained, other.parameters_trained),
+            max(self.parameters_uploaded, other.parameters_uploaded),
+            max(self.peak_parameters, other.peak_parameters),
+            self.train_flops + other.train_flops,
+            self.bytes_up + other.bytes_up,
+            self.bytes_down + other.bytes_down,
+        )
+
+
+@dataclass(frozen=True)
+class ClientUpdate:
+    """Client → server: the trained submodel, and how many samples stand behind it."""
+
+    device: Device
+    model: LocalModel
+    num_samples: int
+    cost: ClientCost
+    shared: State = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StatisticsTask:
+    """Server → client, after the update: run your data once through the new global net."""
+
+    round_num: int
+    device: Device
+    model: LocalModel
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Client → server: mean and second moment of every batch-norm layer's input."""
+
+    device: Device
+    num_samples: int
+    cost: ClientCost
+    means: State  # by the name of the running mean
+    second: State  # by the name of the running variance
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """A client that did not take part in a round, and why."""
+
+    device: Device
+    reason: str
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """All the server remembers between rounds."""
+
+    round_num: int  # of the last complete round; 0 before the first
+    model: LocalModel  # the global model
+    fleet: tuple[Device, ...]
+    extra: State = field(default_factory=dict)  # a method's own tensors
+
+    @property
+    def weights(self) -> State:
+        """The global weights W."""
+        return self.model.weights
+
+    def advance(self, weights: State, extra: State | None = None) -> "ServerState":
+        """Return the state after one more round."""
+        model = LocalModel(weights, self.model.submodel)
+        kept = self.extra if extra is None else extra
+        return replace(self, round_num=self.round_num + 1, model=model, extra=kept)

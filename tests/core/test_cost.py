@@ -1,0 +1,118 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from dapperfl import nets
+from dapperfl.core.channels import ChannelGraph
+from dapperfl.core.cost import cost, keep_for_budget
+from dapperfl.core.scores import l1_scores, random_scores
+from dapperfl.core.rng import generator
+from dapperfl.core.state import num_bytes
+from dapperfl.errors import BudgetError
+from tests.tiny import tiny_graph, tiny_net
+
+RHOS = (0.2, 0.4, 0.6, 0.8)
+
+
+@pytest.fixture(scope="module")
+def resnets() -> dict[tuple[str, int], tuple[nn.Module, ChannelGraph]]:
+    found = {}
+    for name, side in (("resnet10", 32), ("resnet18", 28)):  # the sizes the paper measured at
+        for width in (16, 64):
+            net = nets.build(name, num_classes=10, width=width)
+            found[name, width] = net, ChannelGraph.trace(net, torch.zeros(1, 3, side, side))
+    return found
+
+
+def test_dense_figures_are_those_of_the_footprint_tables(resnets):
+    small = cost(resnets["resnet10", 64][1].full())
+    large = cost(resnets["resnet18", 64][1].full())
+    assert (small.parameters, small.macs) == (4_903_242, 254_170_112)
+    assert (large.parameters, large.macs) == (11_173_962, 457_664_000)
+
+
+@pytest.mark.parametrize("scope", ["inner", "all"])
+@pytest.mark.parametrize("rho", RHOS)
+def test_pruned_rows_of_the_footprint_tables_are_met_by_real_nets(resnets, rho, scope):
+    for name in ("resnet10", "resnet18"):
+        net, graph = resnets[name, 64]
+        submodel = l1_scores(graph, net.state_dict()).top(rho, scope=scope)
+        dense, price = cost(graph.full()), cost(submodel)
+        held = sum(p.numel() for p in submodel.shrink(net).parameters())
+        assert held == price.parameters
+        assert price.parameters <= (1 - rho) * dense.parameters
+        assert price.macs <= (1 - rho) * dense.macs
+
+
+@pytest.mark.parametrize("scope", ["inner", "all"])
+@pytest.mark.parametrize("rho", RHOS)
+@pytest.mark.parametrize("width", [16, 64])
+@pytest.mark.parametrize("name", ["resnet10", "resnet18"])
+def test_the_budget_is_met_and_used(resnets, name, width, rho, scope):
+    net, graph = resnets[name, width]
+    submodel = random_scores(graph, generator(0, name)).top(rho, scope=scope)
+    held = sum(p.numel() for p in submodel.shrink(net).parameters())
+    share = held / sum(p.numel() for p in net.parameters())
+    assert 1 - rho - 0.02 <= share <= 1 - rho
+
+
+def test_counts_are_multiples_where_the_budget_allows(resnets):
+    graph = resnets["resnet10", 64][1]
+    counts = keep_for_budget(graph, 0.5, scope="all", multiple=8)
+    assert all(count % 8 == 0 for count in counts.values())
+    assert {group.stream for group in counts} == {True, False}
+    assert not any(g.stream for g in keep_for_budget(graph, 0.5, scope="inner"))
+
+
+def test_the_multiple_halves_until_the_budget_can_be_met():
+    graph = tiny_graph()  # groups of 8 and 16: one multiple of 8 each leaves too much
+    counts = keep_for_budget(graph, 0.9, scope="all", multiple=8)
+    assert min(counts.values()) < 8
+    assert (
+        cost(l1_scores(graph, tiny_net().state_dict()).keep(counts)).parameters
+        <= 0.1 * cost(graph.full()).parameters
+    )
+
+
+def test_an_unreachable_budget_names_the_smallest_share():
+    with pytest.raises(BudgetError, match=r'smallest submodel with scope "inner" has 0\.\d+'):
+        keep_for_budget(tiny_graph(), 0.9, scope="inner")
+
+
+@pytest.mark.parametrize("rho", [-0.1, 1.0, float("nan")])
+def test_a_rho_that_is_no_share_is_refused(rho):
+    with pytest.raises(BudgetError, match="rho must be"):
+        keep_for_budget(tiny_graph(), rho, scope="all")
+
+
+def test_rho_zero_keeps_everything():
+    graph = tiny_graph()
+    assert keep_for_budget(graph, 0.0, scope="all") == {g: g.size for g in graph.groups}
+
+
+@settings(max_examples=30, deadline=None)
+@given(rho=st.floats(0.01, 0.85), multiple=st.integers(1, 16))
+def test_no_budget_is_ever_exceeded(rho, multiple):
+    graph = tiny_graph()
+    submodel = random_scores(graph, generator(multiple)).top(rho, scope="all", multiple=multiple)
+    assert cost(submodel).parameters <= (1 - rho) * cost(graph.full()).parameters + 1e-6
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.6])
+def test_training_flops_are_those_torch_counts(rho):
+    net = tiny_net()
+    submodel = l1_scores(tiny_graph(net), net.state_dict()).top(rho, multiple=1)
+    small = submodel.shrink(net)
+    with FlopCounterMode(display=False) as counter:
+        small(torch.randn(4, 3, 6, 6)).sum().backward()
+    assert counter.get_total_flops() == 4 * cost(submodel).train_flops
+
+
+def test_upload_is_the_small_state_and_a_bit_a_channel():
+    net = tiny_net()
+    submodel = l1_scores(tiny_graph(net), net.state_dict()).top(0.5)
+    state = submodel.shrink(net).state_dict()
+    assert cost(submodel).upload_bytes == num_bytes(state) + (8 + 16) // 8

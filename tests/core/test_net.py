@@ -1,0 +1,28 @@
+import pytest
+import torch
+from torch import nn
+
+from dapperfl.core.net import Net
+from dapperfl.errors import TraceError
+from tests.tiny import tiny_graph, tiny_net
+
+
+def test_the_split_is_encoder_and_predictor():
+    module = tiny_net().eval()
+    x = torch.randn(4, 3, 6, 6)
+    z, logits = Net(module, tiny_graph(module).head).split(x)
+    assert z.shape == (4, 8)
+    assert torch.equal(logits, module(x))
+    assert torch.equal(module.fc(z), logits)
+
+
+def test_the_split_leaves_no_hook_behind():
+    module = tiny_net().eval()
+    Net(module, "fc").split(torch.randn(2, 3, 6, 6))
+    assert not module.fc._forward_pre_hooks
+
+
+def test_a_net_without_a_linear_head_says_so_when_its_representation_is_wanted():
+    net = Net(nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten()), None)
+    with pytest.raises(TraceError, match="no representation"):
+        net.split(torch.randn(1, 3, 1, 1))

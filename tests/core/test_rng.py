@@ -1,0 +1,19 @@
+import torch
+
+from dapperfl.core.rng import derive_seed, generator
+
+
+def test_the_path_alone_decides_the_stream():
+    first, second = (torch.rand(4, generator=generator(1, "batches", 3, 7)) for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_different_paths_give_different_streams():
+    paths = [(0,), (1,), (0, 1), (0, "1"), (0, 1, 2), (0, 12), (0, "a"), (0, "a", 1)]
+    assert len({derive_seed(*path) for path in paths}) == len(paths)
+
+
+def test_nothing_global_is_touched():
+    before = torch.get_rng_state()
+    generator(5, "x").initial_seed()
+    assert torch.equal(before, torch.get_rng_state())
