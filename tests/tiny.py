@@ -64,4 +64,5 @@ def tiny_federation(rhos: tuple[float, ...] = (0.0, 0.4, 0.6), samples: int = 12
         classes=("red", "green", "blue"),
         mean=(0.5, 0.5, 0.5),
         std=(0.25, 0.25, 0.25),
+        pad=1,
     )

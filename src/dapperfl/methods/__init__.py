@@ -1,0 +1,36 @@
+"""The shelf of methods: one file each, and the file's name is the method's name."""
+
+import importlib
+import inspect
+import pkgutil
+
+from dapperfl.errors import ConfigError
+from dapperfl.methods.base import Method
+from dapperfl.naming import did_you_mean, load_object
+
+
+def names() -> list[str]:
+    """List the methods of the package."""
+    return sorted(info.name for info in pkgutil.iter_modules(__path__) if info.name != "base")
+
+
+def load(name: str) -> type[Method]:
+    """Return a method's class, by name or, from outside the package, as `package.module:Class`."""
+    if ":" in name:
+        found = load_object(name)
+        if not _is_method(found):
+            raise ConfigError(f'"{name}" is not a subclass of dapperfl.methods.base.Method')
+        method: type[Method] = found
+        return method
+    if name not in names():
+        raise ConfigError(f'unknown method "{name}"{did_you_mean(name, names())}')
+    module = importlib.import_module(f"{__name__}.{name}")
+    own = [v for v in vars(module).values() if _is_method(v) and v.__module__ == module.__name__]
+    if len(own) != 1:
+        raise ConfigError(f"{module.__name__} must define one Method, not {len(own)}")
+    method = own[0]
+    return method
+
+
+def _is_method(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, Method)

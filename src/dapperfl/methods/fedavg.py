@@ -1,0 +1,10 @@
+"""FedAvg: full nets everywhere, averaged by sample counts (McMahan et al., 2017)."""
+
+from dataclasses import dataclass
+
+from dapperfl.methods.base import Method
+
+
+@dataclass(frozen=True, kw_only=True)
+class FedAvg(Method):
+    """The reference for all others: every default of the base class, and no hyper-parameter."""

@@ -1,0 +1,1 @@
+"""What every deployment shares: the epoch loop, evaluation, statistics, checkpoints."""

@@ -1,0 +1,201 @@
+"""What one client does in one round. This is the only epoch loop in the package."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from dapperfl.core.cost import cost
+from dapperfl.core.messages import ClientCost, ClientUpdate, LocalModel, Report, Work
+from dapperfl.core.net import Batch, Net
+from dapperfl.core.rng import derive_seed, generator
+from dapperfl.core.state import State, num_bytes, snapshot
+from dapperfl.core.submodel import Submodel
+from dapperfl.errors import ConfigError, RunError
+from dapperfl.methods.base import Method, param
+
+
+class ClientData(Protocol):
+    """A client's training data, as the loop wants it."""
+
+    @property
+    def num_samples(self) -> int:
+        """How many examples there are."""
+
+    def epoch(self, rng: torch.Generator) -> Iterator[Batch]:
+        """Yield shuffled, augmented batches."""
+
+    def clean(self) -> Iterator[Batch]:
+        """Yield all examples in order, unaugmented."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """How a client trains; the defaults are the paper's."""
+
+    epochs: int = param(5, "local epochs in a round")
+    batch_size: int = param(64, "examples in a step")
+    lr: float = param(0.01, "learning rate of SGD")
+    momentum: float = param(0.9, "momentum of SGD; it starts at zero in every round")
+    weight_decay: float = param(1e-5, "weight decay, on every parameter")
+
+    def __post_init__(self) -> None:
+        checks = {
+            "epochs": self.epochs >= 1,
+            "batch_size": self.batch_size >= 2,
+            "lr": 0 < self.lr < math.inf,
+            "momentum": 0 <= self.momentum < 1,
+            "weight_decay": 0 <= self.weight_decay < math.inf,
+        }
+        for name, good in checks.items():
+            if not good:
+                raise ConfigError(f"train.{name} is out of range: {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a client made of its work: the update it sends, and the memory it keeps."""
+
+    update: ClientUpdate
+    memory: State
+
+
+@dataclass
+class _Local:
+    """The client's net while it trains; it becomes smaller when the method says so."""
+
+    net: nn.Module
+    submodel: Submodel
+    optimiser: torch.optim.SGD
+
+
+def train_client(
+    method: Method,
+    net: nn.Module,
+    work: Work,
+    data: ClientData,
+    *,
+    settings: TrainSettings,
+    seed: int,
+) -> Trained:
+    """Train the assigned model for its epochs, with the method's objective and hooks.
+
+    Args:
+        method: The client half of the algorithm.
+        net: The full net, as a template; it is not changed.
+        work: What the server asked for, and what this client remembers.
+        data: The client's own data.
+        settings: The optimiser's settings.
+        seed: The run's seed; batches and dropout depend on it, the round and the device alone.
+
+    Raises:
+        RunError: If the loss or the weights stop being finite.
+    """
+    path = (work.round_num, work.device.id)
+    batches = generator(seed, "batches", *path)
+    local = _start(net, work.model, settings)
+    flops, peak = 0, 0
+    device = next(net.parameters()).device
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(derive_seed(seed, "dropout", *path))
+        for epoch in range(1, work.epochs + 1):
+            now = cost(local.submodel)
+            flops, peak = flops + now.train_flops * data.num_samples, max(peak, now.parameters)
+            loss = _run_epoch(method, local, work, data.epoch(batches))
+            if not math.isfinite(loss):
+                raise RunError(f"the loss is {loss} in epoch {epoch}; try a smaller train.lr")
+            model = LocalModel(snapshot(local.net), local.submodel)
+            _follow(local, model, method.after_epoch(epoch, model, work), net)
+    split = Net(local.net, local.submodel.graph.head)
+    report = method.report(split, data.clean(), work)
+    return Trained(_update(local, work, data, report, (loss, flops, peak)), report.memory)
+
+
+def _start(net: nn.Module, model: LocalModel, settings: TrainSettings) -> _Local:
+    """Build the assigned net and its optimiser; momentum starts at zero."""
+    small = model.submodel.shrink(net)
+    small.load_state_dict(model.weights)
+    small.train()
+    optimiser = torch.optim.SGD(
+        small.parameters(),
+        lr=settings.lr,
+        momentum=settings.momentum,
+        weight_decay=settings.weight_decay,
+    )
+    return _Local(small, model.submodel, optimiser)
+
+
+def _run_epoch(method: Method, local: _Local, work: Work, batches: Iterator[Batch]) -> float:
+    """Take one step a batch; return the mean loss, read from the device once."""
+    net = Net(local.net, local.submodel.graph.head)
+    total: Tensor | None = None
+    steps = 0
+    for batch in batches:
+        loss = method.loss(net, batch, work)
+        local.optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        local.optimiser.step()
+        total = loss.detach() if total is None else total + loss.detach()
+        steps += 1
+    if total is None:
+        raise RunError("the client has no training data")
+    return float(total) / steps
+
+
+def _follow(local: _Local, before: LocalModel, after: LocalModel, template: nn.Module) -> None:
+    """Go on with the model a method returned; a new submodel shrinks net and momentum."""
+    if after is before:
+        return
+    if after.submodel is not before.submodel:
+        _shrink(local, before, after, template)
+    local.net.load_state_dict(after.weights)
+
+
+def _shrink(local: _Local, before: LocalModel, after: LocalModel, template: nn.Module) -> None:
+    """Replace the net by a smaller one; the optimiser keeps the momentum of what stays."""
+    old = dict(local.net.named_parameters())
+    momentum = {
+        name: state["momentum_buffer"]
+        for name, parameter in old.items()
+        if (state := local.optimiser.state.get(parameter)) and "momentum_buffer" in state
+    }
+    if before.submodel.kept:  # from small to smaller, by way of the full shape
+        full = {name: template.get_parameter(name).new_zeros(template.get_parameter(name).shape)
+                for name in momentum}  # fmt: skip
+        momentum = before.submodel.scatter(momentum, full)
+    momentum = after.submodel.slice(momentum)
+    local.net = after.submodel.shrink(template)
+    local.net.train()
+    local.submodel = after.submodel
+    group = {k: v for k, v in local.optimiser.param_groups[0].items() if k != "params"}
+    local.optimiser = torch.optim.SGD(local.net.parameters(), **group)
+    for name, parameter in local.net.named_parameters():
+        if name in momentum:
+            local.optimiser.state[parameter]["momentum_buffer"] = momentum[name].clone()
+
+
+def _update(
+    local: _Local, work: Work, data: ClientData, report: Report, spent: tuple[float, int, int]
+) -> ClientUpdate:
+    """Put together what the client sends, and what the round cost it."""
+    loss, flops, peak = spent
+    weights = snapshot(local.net)
+    for name, tensor in weights.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise RunError(f'"{name}" is not finite after training; try a smaller train.lr')
+    price = cost(local.submodel)
+    down = cost(work.model.submodel).upload_bytes
+    spending = ClientCost(
+        parameters_trained=price.parameters,
+        parameters_uploaded=price.parameters,
+        peak_parameters=max(peak, price.parameters),
+        train_flops=flops,
+        bytes_up=price.upload_bytes + num_bytes(report.shared),
+        bytes_down=down + num_bytes(work.shared),
+    )
+    model = LocalModel(weights, local.submodel)
+    metrics = {"loss": loss}
+    return ClientUpdate(work.device, model, data.num_samples, spending, report.shared, metrics)

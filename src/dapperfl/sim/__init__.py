@@ -1,0 +1,1 @@
+"""Federated training on one machine."""

@@ -1,0 +1,63 @@
+"""Every hyper-parameter of every method must change some result, early or late.
+
+This is the test that would have caught the authors' release, where fusion never runs.
+"""
+
+import dataclasses
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import pytest
+import torch
+
+from dapperfl import methods
+from dapperfl.core.state import State
+from dapperfl.methods.base import Method
+from dapperfl.runtime.training import TrainSettings
+from dapperfl.sim.simulator import Simulator
+from tests.tiny import tiny_federation, tiny_net
+
+ROUNDS = 4
+# Settings under which a field has something to say, where the default ones leave it silent.
+CONTEXT: dict[tuple[str, str], dict[str, Any]] = {
+    ("dapperfl", "alpha_min"): {"epsilon": 0.9},  # it acts once the factor has fallen
+}
+
+
+def run(method: Method) -> State:
+    simulator = Simulator(
+        method=method,
+        net=tiny_net(),
+        federation=tiny_federation((0.0, 0.4, 0.5)),
+        train=TrainSettings(epochs=2, batch_size=4, lr=0.05),
+        rounds=ROUNDS,
+    )
+    *_, last = simulator.rounds()
+    assert not last.left_out
+    return last.snapshot.server.weights
+
+
+def other_values(field: dataclasses.Field[Any], hint: Any, value: Any) -> list[Any]:
+    """Return values of a field that differ from the given one."""
+    if get_origin(hint) is Literal:
+        return [choice for choice in get_args(hint) if choice != value]
+    if hint is bool:
+        return [not value]
+    return [value * 0.5 if hint is float else 1 if value > 1 else 2]
+
+
+FIELDS = [
+    (name, field) for name in methods.names() for field in dataclasses.fields(methods.load(name))
+]
+
+
+@pytest.mark.parametrize(("name", "field"), FIELDS, ids=[f"{n}.{f.name}" for n, f in FIELDS])
+def test_every_field_changes_the_result(name, field):
+    cls = methods.load(name)
+    context = CONTEXT.get((name, field.name), {})
+    method = cls(**context)
+    before = run(method)
+    hint = get_type_hints(cls)[field.name]
+    for value in other_values(field, hint, getattr(method, field.name)):
+        after = run(dataclasses.replace(method, **{field.name: value}))
+        changed = any(not torch.equal(before[key], after[key]) for key in before)
+        assert changed, f"{name}.{field.name} = {value} changes nothing"

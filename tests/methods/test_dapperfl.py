@@ -1,0 +1,104 @@
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from dapperfl.core.cost import cost
+from dapperfl.core.fusion import fuse
+from dapperfl.core.losses import feature_norm
+from dapperfl.core.messages import ClientCost, ClientUpdate, Device, LocalModel, Work
+from dapperfl.core.net import Batch, Net
+from dapperfl.core.scores import l1_scores
+from dapperfl.core.state import snapshot
+from dapperfl.methods.dapperfl import DapperFL
+from tests.tiny import tiny_graph, tiny_net
+
+NET = tiny_net()
+GRAPH = tiny_graph(NET)
+DEVICE = Device(0, "light", 0.5, 8)
+
+
+def work(round_num: int = 1, rho: float = 0.5) -> Work:
+    device = Device(0, "light", rho, 8)
+    return Work(round_num, device, LocalModel(snapshot(NET), GRAPH.full()), 5)
+
+
+def tuned() -> LocalModel:
+    return LocalModel(tiny_net(7).state_dict(), GRAPH.full())
+
+
+def test_presets_are_what_the_documents_say():
+    paper, release, default = (DapperFL.from_preset(p) for p in ("paper", "release", "default"))
+    assert paper == DapperFL(
+        alpha_0=0.9, alpha_min=0.1, epsilon=0.2, gamma=0.01, dar_power=2, dar_reduce="sum",
+        recovery="paper", scope="all", bn_statistics="average",
+    )  # fmt: skip
+    assert (release.alpha_0, release.alpha_min, release.dar_power) == (0, 0, 1)
+    assert (release.dar_reduce, release.recovery, release.bn_statistics) == (
+        "sum",
+        "zero",
+        "average",
+    )
+    assert (default.scope, default.recovery, default.bn_statistics) == (
+        "inner",
+        "gated",
+        "recalibrate",
+    )
+    assert (default.dar_power, default.dar_reduce, default.gamma) == (2, "mean", 0.01)
+    assert (default.alpha_0, default.alpha_min, default.epsilon) == (0.9, 0.1, 0.2)
+
+
+def test_the_objective_is_equation_5():
+    net = Net(tiny_net().eval(), "fc")
+    batch = Batch(torch.randn(5, 3, 6, 6), torch.tensor([0, 1, 2, 0, 1]))
+    z, logits = net.split(batch.x)
+    loss = DapperFL(gamma=0.3, dar_power=2, dar_reduce="sum").loss(net, batch, work())
+    expected = cross_entropy(logits, batch.y) + 0.3 * feature_norm(z)
+    assert torch.allclose(loss, expected)
+
+
+def test_a_zero_gamma_skips_the_term():
+    class Headless(Net):
+        def split(self, x):
+            raise AssertionError("z is not wanted")
+
+    batch = Batch(torch.randn(2, 3, 6, 6), torch.tensor([0, 1]))
+    assert DapperFL(gamma=0.0).loss(Headless(NET, "fc"), batch, work()).isfinite()
+
+
+@pytest.mark.parametrize("scope", ["inner", "all"])
+def test_after_the_first_epoch_the_model_is_fused_and_cut(scope):
+    method = DapperFL(scope=scope, multiple=1)
+    local = tuned()
+    after = method.after_epoch(1, local, work(round_num=2, rho=0.4))
+    fused = fuse(work().model.weights, local.weights, 0.9 * 0.8)
+    kept = l1_scores(GRAPH, fused).top(0.4, scope=scope, multiple=1)
+    assert after.submodel.to_lists() == kept.to_lists()
+    assert cost(after.submodel).parameters <= 0.6 * cost(GRAPH.full()).parameters
+    for name, tensor in kept.slice(fused).items():
+        assert torch.equal(after.weights[name], tensor)
+
+
+def test_later_epochs_change_nothing():
+    local = tuned()
+    assert DapperFL().after_epoch(2, local, work()) is local
+
+
+def test_fusion_happens_in_the_very_first_round():
+    after = DapperFL().after_epoch(1, tuned(), work(round_num=1, rho=0.0))
+    expected = 0.9 * NET.fc.weight.detach() + (1 - 0.9) * tuned().weights["fc.weight"]
+    assert torch.equal(after.weights["fc.weight"], expected)
+
+
+def test_the_update_recovers_what_was_cut():
+    method = DapperFL(recovery="paper", scope="all", multiple=1)
+    server = method.init(work().model, [DEVICE])
+    submodel = method.compact(server.model, 0.5)
+    small = {
+        n: t + 1 if t.is_floating_point() else t for n, t in submodel.slice(server.weights).items()
+    }
+    update = ClientUpdate(DEVICE, LocalModel(small, submodel), 8, ClientCost())
+    after = method.update(server, iter([update]))
+    assert after.round_num == 1
+    expected = submodel.scatter(small, server.weights)
+    for name, tensor in after.weights.items():
+        assert torch.allclose(tensor.double(), expected[name].double()), name

@@ -1,0 +1,70 @@
+import dataclasses
+import sys
+
+import pytest
+
+from dapperfl import methods
+from dapperfl.errors import ConfigError
+from dapperfl.methods.base import Method
+from dapperfl.methods.dapperfl import DapperFL
+
+
+def test_names_are_the_files_of_the_folder():
+    assert {"fedavg", "dapperfl"} <= set(methods.names())
+    assert "base" not in methods.names()
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_method_loads_with_every_preset(name):
+    cls = methods.load(name)
+    assert issubclass(cls, Method)
+    assert "default" in cls.presets
+    for preset in cls.presets:
+        assert isinstance(cls.from_preset(preset), cls)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_field_has_a_line_of_help(name):
+    for field in dataclasses.fields(methods.load(name)):
+        assert field.metadata.get("help"), f"{name}.{field.name}"
+
+
+def test_a_misspelt_name_gets_the_nearest():
+    with pytest.raises(ConfigError, match='unknown method "daperfl"; did you mean "dapperfl"?'):
+        methods.load("daperfl")
+
+
+def test_a_method_from_outside_is_loaded_by_path(tmp_path, monkeypatch):
+    (tmp_path / "outside_method.py").write_text(
+        "from dapperfl.methods.fedavg import FedAvg\nclass Mine(FedAvg): pass\nother = 3\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    assert methods.load("outside_method:Mine").__name__ == "Mine"
+    with pytest.raises(ConfigError, match="not a subclass"):
+        methods.load("outside_method:other")
+    with pytest.raises(ConfigError, match='cannot load "outside_method:Gone"'):
+        methods.load("outside_method:Gone")
+    with pytest.raises(ConfigError, match="No module named"):
+        methods.load("no_such_module_here:X")
+    sys.modules.pop("outside_method", None)
+
+
+def test_an_unknown_preset_is_named():
+    with pytest.raises(ConfigError, match='unknown preset "papr" of DapperFL'):
+        DapperFL.from_preset("papr")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("alpha_0", 1.5, "alpha_0 must be at least 0 and at most 1, not 1.5"),
+        ("gamma", -1.0, "gamma must be at least 0, not -1.0"),
+        ("gamma", float("nan"), "gamma must be"),
+        ("dar_power", 3, "dar_power must be one of 1, 2, not 3"),
+        ("recovery", "none", "recovery must be one of paper, gated, zero, not none"),
+        ("multiple", 0, "multiple must be at least 1"),
+    ],
+)
+def test_values_out_of_range_are_named(field, value, message):
+    with pytest.raises(ConfigError, match=message):
+        DapperFL(**{field: value})

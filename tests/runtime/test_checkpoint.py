@@ -1,0 +1,117 @@
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dapperfl.core.messages import Device, LocalModel, ServerState
+from dapperfl.core.state import State
+from dapperfl.errors import CheckpointError
+from dapperfl.runtime.checkpoint import Snapshot, load_checkpoint, save_checkpoint
+from tests.tiny import tiny_graph, tiny_net
+
+FLEET = (Device(0, "light", 0.0, 4), Device(1, "dark", 0.8, 4))
+
+
+def at_round(round_num: int, memories: dict[int, State] | None = None) -> Snapshot:
+    model = LocalModel(tiny_net(round_num).state_dict(), tiny_graph().full())
+    extra = {"prototypes": torch.randn(2, 3)} if round_num else {}
+    return Snapshot(ServerState(round_num, model, FLEET, extra), memories or {}, round_num % 2)
+
+
+def assert_equal(ours: Snapshot, theirs: Snapshot) -> None:
+    def states(snapshot: Snapshot) -> list[State]:
+        own = [snapshot.memories[client] for client in sorted(snapshot.memories)]
+        return [snapshot.server.weights, snapshot.server.extra, *own]
+
+    assert sorted(ours.memories) == sorted(theirs.memories)
+    for mine, other in zip(states(ours), states(theirs), strict=True):
+        assert mine.keys() == other.keys()
+        assert all(torch.equal(mine[name], other[name]) for name in mine)
+        assert all(mine[name].dtype == other[name].dtype for name in mine)
+    assert ours.server.round_num == theirs.server.round_num
+    assert ours.empty_rounds == theirs.empty_rounds
+    assert ours.server.fleet == theirs.server.fleet
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    clients=st.lists(st.integers(0, 99), unique=True, max_size=3), round_num=st.integers(1, 99_999)
+)
+def test_what_is_saved_is_what_is_read(tmp_path: Path, clients, round_num):
+    memories = {c: {"net/conv.weight": torch.randn(2), "n": torch.tensor(c)} for c in clients}
+    memories |= {100: {}}
+    saved = at_round(round_num, memories)
+    folder = tmp_path / str(round_num)
+    save_checkpoint(folder, saved)
+    found = load_checkpoint(folder, at_round(0))
+    assert found is not None
+    assert_equal(found, saved)
+
+
+def test_no_checkpoint_is_none(tmp_path):
+    assert load_checkpoint(tmp_path / "nothing", at_round(0)) is None
+
+
+def test_the_last_two_are_kept(tmp_path):
+    for round_num in (1, 2, 3, 4):
+        save_checkpoint(tmp_path, at_round(round_num))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["round-00003", "round-00004"]
+
+
+@pytest.mark.parametrize("victim", ["tensors.safetensors", "checkpoint.json"])
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "gone"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(tmp_path, caplog, victim, damage):
+    for round_num in (1, 2):
+        save_checkpoint(tmp_path, at_round(round_num))
+    path = tmp_path / "round-00002" / victim
+    content = path.read_bytes()
+    half = len(content) // 2
+    if damage == "gone":
+        path.unlink()
+    else:
+        flipped = content[:half] + bytes([content[half] ^ 255]) + content[half + 1 :]
+        path.write_bytes({"cut": content[:half], "flip": flipped, "empty": b""}[damage])
+    with caplog.at_level(logging.WARNING):
+        found = load_checkpoint(tmp_path, at_round(0))
+    assert found is not None
+    assert found.server.round_num == 1
+    assert "round-00002" in caplog.text
+
+
+def test_an_error_only_if_none_is_left(tmp_path):
+    save_checkpoint(tmp_path, at_round(1))
+    (tmp_path / "round-00001" / "tensors.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="no intact checkpoint is left"):
+        load_checkpoint(tmp_path, at_round(0))
+
+
+def test_a_checkpoint_of_another_net_is_not_taken(tmp_path):
+    save_checkpoint(tmp_path, at_round(1))
+    other = LocalModel(tiny_net(0, width=4).state_dict(), tiny_graph().full())
+    start = replace(at_round(0), server=ServerState(0, other, FLEET))
+    with pytest.raises(CheckpointError, match="no intact checkpoint"):
+        load_checkpoint(tmp_path, start)
+
+
+def test_what_a_killed_writer_left_is_swept_away(tmp_path):
+    (tmp_path / ".round-00003.999").mkdir()
+    (tmp_path / ".round-00003.999" / "tensors.safetensors").write_bytes(b"half")
+    assert load_checkpoint(tmp_path, at_round(0)) is None
+    save_checkpoint(tmp_path, at_round(3))
+    assert [path.name for path in tmp_path.iterdir()] == ["round-00003"]
+
+
+def test_a_round_saved_again_replaces_the_damaged_one(tmp_path):
+    save_checkpoint(tmp_path, at_round(1))
+    (tmp_path / "round-00001" / "checkpoint.json").write_text("{")
+    saved = at_round(1)
+    save_checkpoint(tmp_path, saved)
+    found = load_checkpoint(tmp_path, at_round(0))
+    assert found is not None
+    assert_equal(found, saved)

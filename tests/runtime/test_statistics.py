@@ -1,0 +1,92 @@
+import pytest
+import torch
+from torch import nn
+
+from dapperfl.core.channels import ChannelGraph
+from dapperfl.core.cost import cost
+from dapperfl.core.messages import (
+    ClientCost,
+    Device,
+    LocalModel,
+    Moments,
+    ServerState,
+    StatisticsTask,
+)
+from dapperfl.core.state import snapshot
+from dapperfl.data.batches import Batches
+from dapperfl.runtime.statistics import measure_moments, recalibrate
+from tests.tiny import tiny_examples, tiny_graph, tiny_net
+
+
+def task_for(net: nn.Module) -> StatisticsTask:
+    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 6, 6))
+    return StatisticsTask(1, Device(0, "light", 0.0, 10), LocalModel(snapshot(net), graph.full()))
+
+
+def test_moments_are_those_of_the_norm_layers_input():
+    net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3))
+    data = Batches(tiny_examples(10), batch_size=16)
+    moments = measure_moments(net, task_for(net), data)
+    seen = net[0](next(data.clean()).x).detach().double()  # one batch holds all examples
+    mean = seen.mean((0, 2, 3))
+    assert torch.allclose(moments.means["1.running_mean"], mean, atol=1e-6)
+    second = seen.var((0, 2, 3)) + mean.square()
+    assert torch.allclose(moments.second["1.running_var"], second, atol=1e-5)
+
+
+def test_batches_count_by_their_size():
+    net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3))
+    whole = measure_moments(net, task_for(net), Batches(tiny_examples(10), batch_size=16))
+    parts = measure_moments(net, task_for(net), Batches(tiny_examples(10), batch_size=4))
+    name = "1.running_mean"
+    assert torch.allclose(whole.means[name], parts.means[name], atol=1e-6)
+
+
+def test_a_pass_draws_nothing_and_changes_nothing():
+    net = nn.Sequential(
+        nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Flatten(), nn.Linear(144, 3)
+    )
+    before, rng = snapshot(net), torch.get_rng_state()
+    task, data = task_for(net), Batches(tiny_examples(10), batch_size=4)
+    first, second = measure_moments(net, task, data), measure_moments(net, task, data)
+    assert torch.equal(first.means["1.running_mean"], second.means["1.running_mean"])
+    assert torch.equal(rng, torch.get_rng_state())
+    assert all(torch.equal(before[name], tensor) for name, tensor in net.state_dict().items())
+
+
+def test_moments_are_pooled_by_samples():
+    # means 1 and 3 with 10 and 30 samples: 2.5; second moments 2 and 13: 10.25; variance 4
+    device = Device(0, "light", 0.0, 1)
+
+    def moments(samples: int, mean: float, second: float) -> Moments:
+        return Moments(device, samples, ClientCost(), {"bn.running_mean": torch.tensor([mean]).double()},
+                       {"bn.running_var": torch.tensor([second]).double()})  # fmt: skip
+
+    weights = {
+        "bn.running_mean": torch.zeros(1),
+        "bn.running_var": torch.ones(1),
+        "w": torch.ones(1),
+    }
+    server = ServerState(1, LocalModel(weights, tiny_graph().full()), ())
+    after = recalibrate(server, [moments(10, 1, 2), moments(30, 3, 13)])
+    assert after.weights["bn.running_mean"].item() == 2.5
+    assert after.weights["bn.running_var"].item() == pytest.approx(10.25 - 2.5**2)
+    assert after.weights["w"] is weights["w"]
+    assert weights["bn.running_mean"].item() == 0
+
+
+def test_without_moments_the_server_stays_as_it_is():
+    server = ServerState(1, LocalModel({}, tiny_graph().full()), ())
+    assert recalibrate(server, []) is server
+
+
+def test_its_cost_is_a_forward_pass_of_the_whole_net():
+    net = tiny_net()
+    graph = tiny_graph(net)
+    task = StatisticsTask(1, Device(0, "light", 0.8, 10), LocalModel(snapshot(net), graph.full()))
+    spent = measure_moments(net, task, Batches(tiny_examples(10), batch_size=4)).cost
+    full = cost(graph.full())
+    assert spent.train_flops == 2 * full.macs * 10
+    assert spent.bytes_down == full.upload_bytes
+    assert spent.bytes_up == 2 * 4 * (16 + 8)  # mean and second moment of two norms, float32
+    assert spent.peak_parameters == full.parameters

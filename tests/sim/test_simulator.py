@@ -1,0 +1,219 @@
+import logging
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+
+from dapperfl.core.cost import cost
+from dapperfl.core.messages import LocalModel, Report
+from dapperfl.core.state import State
+from dapperfl.errors import BudgetError, ConfigError, RunError
+from dapperfl.methods.base import Method
+from dapperfl.methods.dapperfl import DapperFL
+from dapperfl.methods.fedavg import FedAvg
+from dapperfl.runtime.training import TrainSettings
+from dapperfl.sim.simulator import RoundRecord, Simulator
+from tests.tiny import tiny_examples, tiny_federation, tiny_net
+
+TRAIN = TrainSettings(epochs=2, batch_size=4, lr=0.05)
+
+
+def simulator(method: Method | None = None, **changes: Any) -> Simulator:
+    settings = {"federation": tiny_federation(), "train": TRAIN, "rounds": 3, **changes}
+    return Simulator(method=method or DapperFL(scope="all"), net=tiny_net(), **settings)
+
+
+def assert_same(ours: RoundRecord, theirs: RoundRecord) -> None:
+    assert ours.accuracy == theirs.accuracy
+    first, second = ours.snapshot.server.weights, theirs.snapshot.server.weights
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_training_learns():
+    world = simulator(FedAvg(), rounds=12, federation=tiny_federation(samples=30))
+    records = list(world.rounds())
+    assert records[-1].mean_accuracy > 80
+    assert records[-1].loss < 0.5 * records[0].loss
+    assert [record.round_num for record in records] == list(range(1, 13))
+
+
+@pytest.mark.parametrize("preset", ["default", "paper", "release"])
+def test_the_same_seed_gives_the_same_run(preset):
+    first, second = (list(simulator(DapperFL.from_preset(preset)).rounds()) for _ in range(2))
+    for ours, theirs in zip(first, second, strict=True):
+        assert_same(ours, theirs)
+    other = list(simulator(DapperFL.from_preset(preset), seed=1).rounds())
+    assert other[-1].loss != first[-1].loss
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remembering(FedAvg):
+    """Counts, on each client, the rounds it has seen; the count scales its loss."""
+
+    def loss(self, net, batch, work):
+        return super().loss(net, batch, work) / (1 + work.memory.get("seen", torch.tensor(0.0)))
+
+    def report(self, net, batches, work):
+        return Report(memory={"seen": work.memory.get("seen", torch.tensor(0.0)) + 1})
+
+
+@pytest.mark.parametrize("method", [DapperFL(), DapperFL.from_preset("paper"), Remembering()])
+@pytest.mark.parametrize("after", [1, 2])
+def test_a_resumed_run_ends_where_the_uninterrupted_one_does(method, after):
+    whole = list(simulator(method, participation=0.7).rounds())
+    resumed = list(simulator(method, participation=0.7).rounds(whole[after - 1].snapshot))
+    assert [r.round_num for r in resumed] == [r.round_num for r in whole[after:]]
+    assert_same(resumed[-1], whole[-1])
+
+
+def test_client_memory_reaches_the_client_again_and_only_that_client():
+    records = list(simulator(Remembering(), participation=0.7).rounds())
+    seen = {
+        client: memory["seen"].item() for client, memory in records[-1].snapshot.memories.items()
+    }
+    took_part = [client for record in records for client in record.costs]
+    assert seen == {client: took_part.count(client) for client in set(took_part)}
+
+
+def test_participation_draws_a_part_of_the_fleet_anew_each_round():
+    world = simulator(participation=0.4, federation=tiny_federation((0.0,) * 10), rounds=1)
+    cohorts = [tuple(device.id for device in world.cohort(t)) for t in range(1, 30)]
+    assert {len(cohort) for cohort in cohorts} == {4}
+    assert len(set(cohorts)) > 10
+    assert set().union(*cohorts) == set(range(10))
+    assert all(list(cohort) == sorted(cohort) for cohort in cohorts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failing(FedAvg):
+    """Fails on some devices: with an exception, or with a loss that is not finite."""
+
+    broken: tuple[int, ...] = (1,)
+    loss_is_nan: bool = False
+    from_round: int = 1
+
+    def loss(self, net, batch, work):
+        if work.device.id in self.broken and work.round_num >= self.from_round:
+            if self.loss_is_nan:
+                return super().loss(net, batch, work) * math.nan
+            raise MemoryError("out of memory")
+        return super().loss(net, batch, work)
+
+
+@pytest.mark.parametrize(("nan", "reason"), [(False, "out of memory"), (True, "loss is nan")])
+def test_a_client_that_fails_is_left_out_and_the_round_goes_on(nan, reason, caplog):
+    with caplog.at_level(logging.WARNING):
+        records = list(simulator(Failing(loss_is_nan=nan)).rounds())
+    assert len(records) == 3
+    assert [(out.device.id, reason in out.reason) for out in records[0].left_out] == [(1, True)]
+    assert sorted(records[0].costs) == [0, 2]
+    assert "device 1 is left out" in caplog.text
+    without = simulator(FedAvg(), federation=without_device(1))
+    assert_same(records[-1], list(without.rounds())[-1])
+
+
+def without_device(gone: int) -> Any:
+    world = tiny_federation()
+    devices = tuple(device for device in world.devices if device.id != gone)
+    return replace(world, devices=devices)
+
+
+def test_a_round_without_anyone_keeps_the_global_model():
+    world = simulator(Failing(broken=(0, 1, 2), from_round=2), rounds=2)
+    first, second = world.rounds()
+    before, after = first.snapshot.server, second.snapshot.server
+    assert after.round_num == 2
+    assert all(torch.equal(before.weights[name], after.weights[name]) for name in before.weights)
+    assert len(second.left_out) == 3
+    assert math.isnan(second.loss)
+
+
+def test_three_rounds_without_anyone_end_the_run():
+    world = simulator(Failing(broken=(0, 1, 2), from_round=2), rounds=9)
+    seen = []
+    with pytest.raises(RunError, match="nobody took part in 3 rounds in a row.*out of memory"):
+        for record in world.rounds():
+            seen.append(record.round_num)
+    assert seen == [1, 2, 3, 4]
+
+
+def test_the_count_of_empty_rounds_survives_a_resume():
+    world = simulator(Failing(broken=(0, 1, 2)), rounds=9)
+    first = next(world.rounds())
+    assert first.snapshot.empty_rounds == 1
+    with pytest.raises(RunError, match="after round 3"):
+        list(world.rounds(first.snapshot))
+
+
+def test_a_budget_that_cannot_be_met_is_said_before_the_first_round():
+    world = simulator(DapperFL(scope="inner"), federation=tiny_federation((0.0, 0.9)))
+    with pytest.raises(BudgetError, match="smallest submodel"):
+        next(world.rounds())
+
+
+def test_levels_are_counted_on_the_shrunk_nets():
+    world = simulator(DapperFL(scope="all"))
+    full = cost(world.graph.full())
+    levels = world.levels()
+    assert [level.rho for level in levels] == [0.0, 0.4, 0.6]
+    assert levels[0].parameters == full.parameters
+    for level in levels:
+        assert level.parameters <= (1 - level.rho) * full.parameters
+        assert level.upload_bytes < (1 - level.rho + 0.05) * full.upload_bytes
+
+
+def test_costs_of_the_statistics_phase_are_counted():
+    plain = next(simulator(DapperFL(scope="all", bn_statistics="average")).rounds())
+    measured = next(simulator(DapperFL(scope="all")).rounds())
+    full = cost(simulator().graph.full())
+    for client, spent in measured.costs.items():
+        samples = tiny_federation().devices[client].num_samples
+        extra = spent.train_flops - plain.costs[client].train_flops
+        assert extra == 2 * full.macs * samples
+        assert spent.bytes_down == plain.costs[client].bytes_down + full.upload_bytes
+        assert spent.bytes_up > plain.costs[client].bytes_up
+
+
+def test_compact_models_are_small_and_run():
+    world = simulator(DapperFL(scope="all"))
+    *_, last = world.rounds()
+    model = world.compact(last.snapshot.server, 0.6)
+    assert isinstance(model, LocalModel)
+    small = model.submodel.shrink(world.net)
+    small.load_state_dict(model.weights)
+    assert small(torch.randn(2, 3, 6, 6)).shape == (2, 3)
+    assert sum(p.numel() for p in small.parameters()) <= 0.4 * cost(world.graph.full()).parameters
+
+
+def test_recalibrated_statistics_are_those_of_the_data():
+    """With one client and one batch the global statistics are that batch's own."""
+    world = simulator(
+        DapperFL(),
+        federation=tiny_federation((0.0,), samples=12),
+        train=TrainSettings(epochs=1, batch_size=12, lr=0.01),
+        rounds=1,
+    )
+    (record,) = world.rounds()
+    weights: State = record.snapshot.server.weights
+    net = tiny_net()
+    net.load_state_dict(weights)
+    batch = next(world.data[0].clean())
+    seen = net.conv1(torch.relu(net.stem(batch.x)))
+    assert torch.allclose(weights["bn1.running_mean"], seen.mean((0, 2, 3)), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"rounds": 0}, "rounds must be"), ({"participation": 0.0}, "participation must be")],
+)
+def test_bad_settings_are_named(changes, message):
+    with pytest.raises(ConfigError, match=message):
+        simulator(**changes)
+
+
+def test_examples_are_only_read():
+    world = tiny_federation()
+    list(simulator(federation=world, rounds=1).rounds())
+    assert torch.equal(world.train[0].images, tiny_examples(12, "train", 0).images)
