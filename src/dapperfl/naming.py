@@ -20,7 +20,7 @@ def load_object(path: str) -> Any:
     module, _, name = path.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, SyntaxError, ValueError) as error:
         raise ConfigError(
             f'cannot load "{path}": {error}; it must be package.module:name, importable from here '
             "(install the package, or set PYTHONPATH)"

@@ -3,7 +3,6 @@
 Adding an architecture is adding one file to this folder; nothing else is edited.
 """
 
-import difflib
 import importlib
 import inspect
 import logging
@@ -13,6 +12,7 @@ from collections.abc import Callable, Mapping
 from torch import nn
 
 from dapperfl.errors import ConfigError
+from dapperfl.naming import did_you_mean, load_object
 
 __all__ = ["build", "names"]
 
@@ -68,27 +68,17 @@ def _find(name: str) -> Factory:
     known = _bundled()
     if name in known:
         return known[name]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f'did you mean "{near[0]}"?' if near else f"known nets: {', '.join(sorted(known))}"
     raise ConfigError(
-        f'unknown net "{name}"; {hint} (a net of your own is "package.module:factory")'
+        f'unknown net "{name}"{did_you_mean(name, known)} '
+        '(a net of your own is "package.module:factory")'
     )
 
 
 def _load(name: str) -> Factory:
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-    except (ImportError, SyntaxError, ValueError) as error:
-        raise ConfigError(
-            f'net "{name}": cannot import "{module_name}" ({error}); '
-            "install it, or put its folder on PYTHONPATH"
-        ) from error
-    factory: Factory | None = getattr(module, attribute, None)
+    factory: Factory = load_object(name)
     if isinstance(factory, nn.Module) or not callable(factory):
-        found = "missing" if factory is None else f"a {type(factory).__name__}"
         raise ConfigError(
-            f'net "{name}": "{attribute}" in {module_name} is {found}; '
+            f'net "{name}" is a {type(factory).__name__}; '
             "name a class or function that builds the net"
         )
     return factory

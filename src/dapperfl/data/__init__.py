@@ -1,0 +1,1 @@
+"""Benchmarks, who holds which part of them, and how they become batches."""

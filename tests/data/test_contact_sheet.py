@@ -1,0 +1,73 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from dapperfl.data.benchmark import Benchmark, Domain, Examples
+from dapperfl.data.contact_sheet import COLUMNS, GAP, MARGIN, TILE, TITLE, draw
+
+
+def coloured(num_classes: int, per_class: int) -> Examples:
+    """Pictures of one colour each: green tells the class."""
+    labels = torch.arange(num_classes * per_class) % num_classes
+    images = torch.zeros(len(labels), 3, 8, 8, dtype=torch.uint8)
+    images[:, 1] = (50 + 40 * labels).to(torch.uint8).view(-1, 1, 1)
+    return Examples(images, labels)
+
+
+def toy(train: int, test: int) -> Benchmark:
+    domain = Domain(coloured(3, train), coloured(3, test), 9)
+    return Benchmark("toy", {"a": domain, "b": domain, "c": domain}, tuple("xyz"), (0.5,), (0.5,))
+
+
+def page(tmp_path: Path, benchmark: Benchmark, per_class: int) -> np.ndarray:
+    path = tmp_path / "new" / "sheet.png"
+    draw(benchmark, path, per_class=per_class)
+    with Image.open(path) as image:
+        assert image.format == "PNG"
+        return np.asarray(image.convert("RGB"))
+
+
+def test_each_class_has_its_column_and_each_split_its_rows(tmp_path: Path) -> None:
+    pixels = page(tmp_path, toy(5, 5), per_class=2)
+    step = TILE + GAP
+    for column in range(3):
+        for row, shift in ((0, 0), (1, 0), (2, 6)):  # test rows stand a little apart
+            y = TITLE + row * step + shift + TILE // 2
+            x = MARGIN + column * step + TILE // 2
+            assert pixels[y, x].tolist() == [0, 50 + 40 * column, 0]
+
+
+def test_the_page_holds_a_block_for_each_domain(tmp_path: Path) -> None:
+    pixels = page(tmp_path, toy(2, 2), per_class=2)
+    height, width = pixels.shape[0] // 2, pixels.shape[1] // COLUMNS
+    inked = [
+        bool((pixels[y : y + height, x : x + width] < 255).any())
+        for y in (0, height)
+        for x in (0, width)
+    ]
+    assert inked == [True, True, True, False]
+
+
+def test_a_class_with_fewer_pictures_leaves_its_place_white(tmp_path: Path) -> None:
+    pixels = page(tmp_path, toy(1, 1), per_class=2)
+    middle = TITLE + TILE + GAP + TILE // 2
+    assert (pixels[middle, MARGIN : MARGIN + 3 * TILE] == 255).all()
+
+
+def test_minidigits_fits_on_a_page_that_can_be_read(tmp_path: Path, minidigits: Benchmark) -> None:
+    pixels = page(tmp_path, minidigits, per_class=3)
+    assert pixels.shape[1] < 1500
+    assert pixels.shape[0] < 1500
+
+
+@pytest.mark.parametrize("grey", [1, 3])
+def test_grey_pictures_are_drawn_too(tmp_path: Path, grey: int) -> None:
+    examples = Examples(
+        torch.full((1, grey, 8, 8), 100, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64)
+    )
+    benchmark = Benchmark("toy", {"a": Domain(examples, examples, 1)}, ("x",), (0.5,), (0.5,))
+    pixels = page(tmp_path, benchmark, per_class=1)
+    assert pixels[TITLE + TILE // 2, MARGIN + TILE // 2].tolist() == [100, 100, 100]
