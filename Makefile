@@ -8,7 +8,7 @@ PYTHONS := python3.11 python3.12 python3
 # One torch thread per pytest worker: two workers already fill two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
-.PHONY: help demo test test-all lint clean
+.PHONY: help demo test test-all lint bench clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -32,6 +32,9 @@ lint: $(STAMP)  ## check format, style and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+bench: $(STAMP)  ## measure what smaller nets buy, as ratios
+	$(BIN)/python benchmarks/bench.py
 
 clean:  ## remove caches and build output; .venv and runs/ stay
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

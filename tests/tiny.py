@@ -1,5 +1,7 @@
 """The smallest things that are still real: a residual net, a graph, a federation."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -14,11 +16,11 @@ class TinyNet(nn.Module):
 
     def __init__(self, width: int = 8, classes: int = 3, *, norm: bool = True) -> None:
         super().__init__()
-        self.stem = nn.Conv2d(3, width, 3, padding=1)
+        self.stem: Any = nn.Conv2d(3, width, 3, padding=1)
         self.conv1 = nn.Conv2d(width, 2 * width, 3, padding=1, bias=False)
-        self.bn1 = nn.BatchNorm2d(2 * width) if norm else nn.Identity()
+        self.bn1: Any = nn.BatchNorm2d(2 * width) if norm else nn.Identity()
         self.conv2 = nn.Conv2d(2 * width, width, 3, padding=1, bias=False)
-        self.bn2 = nn.BatchNorm2d(width) if norm else nn.Identity()
+        self.bn2: Any = nn.BatchNorm2d(width) if norm else nn.Identity()
         self.fc = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -8,13 +8,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
+from tests.tiny import tiny_federation, tiny_net
 
 from dapperfl import methods
 from dapperfl.core.state import State
 from dapperfl.methods.base import Method
 from dapperfl.runtime.training import TrainSettings
 from dapperfl.sim.simulator import Simulator
-from tests.tiny import tiny_federation, tiny_net
 
 ROUNDS = 4
 # Settings under which a field has something to say, where the default ones leave it silent.

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.tiny import tiny_federation, tiny_net
 
 from dapperfl.core.state import State
 from dapperfl.methods.base import Method
@@ -9,7 +10,6 @@ from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.methods.fedavg import FedAvg
 from dapperfl.runtime.training import TrainSettings
 from dapperfl.sim.simulator import Simulator
-from tests.tiny import tiny_federation, tiny_net
 
 
 def weights_after(method: Method, rhos: tuple[float, ...] = (0.0, 0.0), rounds: int = 3) -> State:

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tiny import tiny_graph, tiny_net
 
 from dapperfl.core.aggregation import CoverageMean, RecoveredMean
 from dapperfl.core.channels import ChannelGraph
@@ -13,7 +14,6 @@ from dapperfl.core.rng import generator
 from dapperfl.core.scores import random_scores
 from dapperfl.core.state import State, num_bytes
 from dapperfl.errors import MessageError
-from tests.tiny import tiny_graph, tiny_net
 
 GATES = {"bn1.weight", "bn1.bias", "bn2.weight", "bn2.bias"}
 
@@ -183,7 +183,7 @@ def test_a_misfit_is_refused_before_anything_is_folded():
     with pytest.raises(MessageError, match=r'"fc.weight" has shape \(2, 2\), expected \(3, 8\)'):
         mean.add(LocalModel(wrong, tiny_graph().full()), 1)
     missing = {name: tensor for name, tensor in state.items() if name != "fc.bias"}
-    with pytest.raises(MessageError, match='"fc.bias" is missing'):
+    with pytest.raises(MessageError, match=r'"fc\.bias" is missing'):
         mean.add(LocalModel(missing, tiny_graph().full()), 1)
     assert mean.weight == 0
     with pytest.raises(MessageError, match="no update was added"):
@@ -198,7 +198,7 @@ def test_a_net_without_norms_falls_back_to_the_paper_and_says_so_once(caplog):
     results = []
     with caplog.at_level(logging.WARNING):
         for recovery in ("gated", "gated", "paper"):
-            mean = RecoveredMean(net.state_dict(), recovery)  # type: ignore[arg-type]
+            mean = RecoveredMean(net.state_dict(), recovery)
             mean.add(small, 1)
             results.append(mean.result())
     assert all(torch.equal(results[0][name], results[2][name]) for name in results[0])

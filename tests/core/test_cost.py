@@ -2,17 +2,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.tiny import tiny_graph, tiny_net
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from dapperfl import nets
 from dapperfl.core.channels import ChannelGraph
 from dapperfl.core.cost import cost, keep_for_budget
-from dapperfl.core.scores import l1_scores, random_scores
 from dapperfl.core.rng import generator
+from dapperfl.core.scores import l1_scores, random_scores
 from dapperfl.core.state import num_bytes
 from dapperfl.errors import BudgetError
-from tests.tiny import tiny_graph, tiny_net
 
 RHOS = (0.2, 0.4, 0.6, 0.8)
 

@@ -1,10 +1,10 @@
 import pytest
 import torch
+from tests.tiny import tiny_graph, tiny_net
 from torch import nn
 
 from dapperfl.core.net import Net
 from dapperfl.errors import TraceError
-from tests.tiny import tiny_graph, tiny_net
 
 
 def test_the_split_is_encoder_and_predictor():

@@ -1,3 +1,5 @@
+from typing import Any
+
 import torch
 
 from dapperfl.core.rng import derive_seed, generator
@@ -9,7 +11,16 @@ def test_the_path_alone_decides_the_stream():
 
 
 def test_different_paths_give_different_streams():
-    paths = [(0,), (1,), (0, 1), (0, "1"), (0, 1, 2), (0, 12), (0, "a"), (0, "a", 1)]
+    paths: list[tuple[Any, ...]] = [
+        (0,),
+        (1,),
+        (0, 1),
+        (0, "1"),
+        (0, 1, 2),
+        (0, 12),
+        (0, "a"),
+        (0, "a", 1),
+    ]
     assert len({derive_seed(*path) for path in paths}) == len(paths)
 
 

@@ -1,9 +1,9 @@
 import pytest
 import torch
+from tests.tiny import tiny_graph, tiny_net
 
 from dapperfl.core.rng import generator
 from dapperfl.core.scores import Scores, l1_scores, ordered_scores, random_scores
-from tests.tiny import tiny_graph, tiny_net
 
 
 def test_l1_sums_the_rows_that_write_a_channel_and_no_norm():

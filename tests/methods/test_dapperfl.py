@@ -1,5 +1,6 @@
 import pytest
 import torch
+from tests.tiny import tiny_graph, tiny_net
 from torch.nn.functional import cross_entropy
 
 from dapperfl.core.cost import cost
@@ -10,7 +11,6 @@ from dapperfl.core.net import Batch, Net
 from dapperfl.core.scores import l1_scores
 from dapperfl.core.state import snapshot
 from dapperfl.methods.dapperfl import DapperFL
-from tests.tiny import tiny_graph, tiny_net
 
 NET = tiny_net()
 GRAPH = tiny_graph(NET)

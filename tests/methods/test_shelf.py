@@ -30,7 +30,7 @@ def test_every_field_has_a_line_of_help(name):
 
 
 def test_a_misspelt_name_gets_the_nearest():
-    with pytest.raises(ConfigError, match='unknown method "daperfl"; did you mean "dapperfl"?'):
+    with pytest.raises(ConfigError, match='unknown method "daperfl"; did you mean "dapperfl"'):
         methods.load("daperfl")
 
 

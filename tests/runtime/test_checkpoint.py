@@ -6,12 +6,12 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.tiny import tiny_graph, tiny_net
 
 from dapperfl.core.messages import Device, LocalModel, ServerState
 from dapperfl.core.state import State
 from dapperfl.errors import CheckpointError
 from dapperfl.runtime.checkpoint import Snapshot, load_checkpoint, save_checkpoint
-from tests.tiny import tiny_graph, tiny_net
 
 FLEET = (Device(0, "light", 0.0, 4), Device(1, "dark", 0.8, 4))
 

@@ -1,11 +1,11 @@
 import torch
+from tests.tiny import tiny_graph, tiny_net
 from torch import nn
 
 from dapperfl.core.messages import LocalModel
 from dapperfl.core.net import Batch
 from dapperfl.core.state import snapshot
 from dapperfl.runtime.evaluation import accuracy, evaluate
-from tests.tiny import tiny_graph, tiny_net
 
 
 def test_accuracy_is_the_share_of_right_answers_over_all_batches():

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from tests.tiny import tiny_examples, tiny_graph, tiny_net
 from torch import nn
 
 from dapperfl.core.channels import ChannelGraph
@@ -15,7 +16,6 @@ from dapperfl.core.messages import (
 from dapperfl.core.state import snapshot
 from dapperfl.data.batches import Batches
 from dapperfl.runtime.statistics import measure_moments, recalibrate
-from tests.tiny import tiny_examples, tiny_graph, tiny_net
 
 
 def task_for(net: nn.Module) -> StatisticsTask:
@@ -59,8 +59,9 @@ def test_moments_are_pooled_by_samples():
     device = Device(0, "light", 0.0, 1)
 
     def moments(samples: int, mean: float, second: float) -> Moments:
-        return Moments(device, samples, ClientCost(), {"bn.running_mean": torch.tensor([mean]).double()},
-                       {"bn.running_var": torch.tensor([second]).double()})  # fmt: skip
+        means = {"bn.running_mean": torch.tensor([mean]).double()}
+        squares = {"bn.running_var": torch.tensor([second]).double()}
+        return Moments(device, samples, ClientCost(), means, squares)
 
     weights = {
         "bn.running_mean": torch.zeros(1),

@@ -2,6 +2,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from tests.tiny import tiny_examples, tiny_graph, tiny_net
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -16,7 +17,6 @@ from dapperfl.methods.base import Method
 from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.methods.fedavg import FedAvg
 from dapperfl.runtime.training import TrainSettings, train_client
-from tests.tiny import tiny_examples, tiny_graph, tiny_net
 
 SETTINGS = TrainSettings(epochs=3, batch_size=4, lr=0.05, momentum=0.9, weight_decay=1e-3)
 

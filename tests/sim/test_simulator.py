@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.tiny import tiny_examples, tiny_federation, tiny_net
 
 from dapperfl.core.cost import cost
 from dapperfl.core.messages import LocalModel, Report
@@ -15,7 +16,6 @@ from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.methods.fedavg import FedAvg
 from dapperfl.runtime.training import TrainSettings
 from dapperfl.sim.simulator import RoundRecord, Simulator
-from tests.tiny import tiny_examples, tiny_federation, tiny_net
 
 TRAIN = TrainSettings(epochs=2, batch_size=4, lr=0.05)
 
@@ -132,11 +132,10 @@ def test_a_round_without_anyone_keeps_the_global_model():
 
 def test_three_rounds_without_anyone_end_the_run():
     world = simulator(Failing(broken=(0, 1, 2), from_round=2), rounds=9)
-    seen = []
-    with pytest.raises(RunError, match="nobody took part in 3 rounds in a row.*out of memory"):
-        for record in world.rounds():
-            seen.append(record.round_num)
-    assert seen == [1, 2, 3, 4]
+    records = world.rounds()
+    assert [next(records).round_num for _ in range(4)] == [1, 2, 3, 4]
+    with pytest.raises(RunError, match=r"nobody took part in 3 rounds in a row.*out of memory"):
+        next(records)
 
 
 def test_the_count_of_empty_rounds_survives_a_resume():

@@ -22,7 +22,8 @@ def feature_norm(z: Tensor, power: int = 2, reduce: Literal["sum", "mean"] = "su
     z = z.flatten(1)
     scale = z.shape[1] if reduce == "mean" else 1
     if power == 2:
-        squares: Tensor = z.square().sum(1)
-        return squares.mean() / scale
-    lengths: Tensor = torch.linalg.vector_norm(z, dim=1)
-    return lengths.mean() / scale**0.5
+        penalty = z.square().sum(1).mean() / scale
+    else:
+        penalty = torch.linalg.vector_norm(z, dim=1).mean() / scale**0.5
+    assert isinstance(penalty, Tensor)
+    return penalty

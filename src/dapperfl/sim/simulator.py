@@ -152,7 +152,8 @@ class Simulator:
         updates = tally.watch(self.runner.train(self._assignments(server, cohort)))
         first = next(updates, None)
         if first is None:
-            after = server.advance(server.weights)  # nobody is left: the global model stays
+            after = server.advance(server.weights)
+            logger.warning("nobody took part in round %d: the model stays", after.round_num)
         else:
             after = self.method.update(server, chain([first], updates))
             if self.method.statistics == "recalibrate":
