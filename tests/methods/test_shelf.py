@@ -57,12 +57,12 @@ def test_an_unknown_preset_is_named():
 @pytest.mark.parametrize(
     ("field", "value", "message"),
     [
-        ("alpha_0", 1.5, "alpha_0 must be at least 0 and at most 1, not 1.5"),
-        ("gamma", -1.0, "gamma must be at least 0, not -1.0"),
-        ("gamma", float("nan"), "gamma must be"),
-        ("dar_power", 3, "dar_power must be one of 1, 2, not 3"),
-        ("recovery", "none", "recovery must be one of paper, gated, zero, not none"),
-        ("multiple", 0, "multiple must be at least 1"),
+        ("alpha_0", 1.5, "alpha_0 = 1.5: expected at least 0 and at most 1"),
+        ("gamma", -1.0, "gamma = -1.0: expected at least 0"),
+        ("gamma", float("nan"), "gamma = nan: expected"),
+        ("dar_power", 3, "dar_power = 3: expected one of 1, 2"),
+        ("recovery", "none", "recovery = none: expected one of paper, gated, zero"),
+        ("multiple", 0, "multiple = 0: expected at least 1"),
     ],
 )
 def test_values_out_of_range_are_named(field, value, message):

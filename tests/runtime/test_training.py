@@ -180,5 +180,5 @@ def test_a_method_may_shrink_twice():
      ("weight_decay", -1.0)],
 )  # fmt: skip
 def test_settings_out_of_range_are_named(field, value):
-    with pytest.raises(ConfigError, match=f"train.{field} is out of range"):
+    with pytest.raises(ConfigError, match=rf"train\.{field} = .*: expected"):
         TrainSettings(**{field: value})

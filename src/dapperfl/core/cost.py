@@ -9,7 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import floor, inf, lcm, prod
+from math import floor, lcm, prod
 from typing import TYPE_CHECKING
 
 from torch import Tensor
@@ -57,8 +57,8 @@ def keep_for_budget(
     """Choose how many channels each group keeps so that a share rho of the parameters goes.
 
     One keep ratio for all groups, floored to the multiple; then groups are raised one multiple at
-    a time, the thinnest first, while the budget holds, and as long as possible so that a share rho
-    of the MACs goes as well. The multiple halves until the budget can be met.
+    a time while the budget holds: the thinnest first as long as a share rho of the MACs goes as
+    well, then those that cost the fewest MACs. The multiple halves until the budget can be met.
 
     Raises:
         BudgetError: If even one channel (or bundle) per group is too much; it names the smallest
@@ -84,9 +84,12 @@ def keep_for_budget(
         multiple //= 2
     counts = _uniform(sizes, steps, budget)
     counts = _raised(sizes, counts, steps, (budget, (1 - rho) * dense_macs))
-    if sizes.of(counts)[0] >= budget - _SLACK * dense_parameters:
-        return counts
-    return _raised(sizes, counts, steps, (budget, inf))
+    while sizes.of(counts)[0] < budget - _SLACK * dense_parameters:
+        more = _cheapest_raise(sizes, counts, steps, budget)
+        if more is None:
+            break
+        counts = more
+    return counts
 
 
 _SLACK = 0.02  # a share of the parameters that may be left unspent to keep the MACs low
@@ -167,14 +170,30 @@ def _raised(
     steps: Mapping["Group", int],
     limits: tuple[float, float],
 ) -> dict["Group", int]:
-    """Spend what is left of parameters and MACs, one multiple of one group at a time."""
+    """Spend what is left of parameters and MACs, one multiple of the thinnest group at a time."""
     candidates = list(counts)
     while candidates:
         group = min(candidates, key=lambda g: counts[g] / g.size)
-        more = {**counts, group: min(counts[group] + steps[group], group.size)}
+        more = _raise(counts, group, steps)
         fits = all(size <= limit for size, limit in zip(sizes.of(more), limits, strict=True))
-        if fits and counts[group] < group.size:
+        if fits and more != counts:
             counts = more
         else:
             candidates.remove(group)
     return counts
+
+
+def _raise(
+    counts: Mapping["Group", int], group: "Group", steps: Mapping["Group", int]
+) -> dict["Group", int]:
+    """Return the counts with one group a multiple larger."""
+    return {**counts, group: min(counts[group] + steps[group], group.size)}
+
+
+def _cheapest_raise(
+    sizes: _Sizes, counts: dict["Group", int], steps: Mapping["Group", int], budget: float
+) -> dict["Group", int] | None:
+    """Return the counts after the raise that costs the fewest MACs; None if none fits."""
+    raises = [_raise(counts, group, steps) for group in counts if counts[group] < group.size]
+    fitting = [more for more in raises if sizes.of(more)[0] <= budget]
+    return min(fitting, key=lambda more: sizes.of(more)[1]) if fitting else None

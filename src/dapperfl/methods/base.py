@@ -4,10 +4,9 @@ Every default is FedAvg. A method holds no state, no device, no optimiser and no
 object runs in simulation and on real devices. `loss` is pure: it reads tensors and returns one.
 """
 
-import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -26,13 +25,9 @@ from dapperfl.core.messages import (
 from dapperfl.core.net import Batch, Net
 from dapperfl.core.submodel import Submodel
 from dapperfl.errors import ConfigError
+from dapperfl.settings import check_settings
 
 Statistics = Literal["average", "recalibrate"]
-
-
-def param(default: Any, help: str, **limits: float) -> Any:  # noqa: A002
-    """Declare a hyper-parameter: its default, a line of help, and limits `low`, `high`, `below`."""
-    return dataclasses.field(default=default, metadata={"help": help, **limits})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,15 +37,7 @@ class Method:
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if get_origin(hints[field.name]) is Literal and value not in get_args(
-                hints[field.name]
-            ):
-                choices = ", ".join(map(str, get_args(hints[field.name])))
-                raise ConfigError(f"{field.name} must be one of {choices}, not {value}")
-            _check_limits(field.name, value, field.metadata)
+        check_settings(self)
 
     @classmethod
     def from_preset(cls, preset: str = "default", **overrides: Any) -> Self:
@@ -111,19 +98,3 @@ class Method:
     def report(self, net: Net, batches: Iterable[Batch], work: Work) -> Report:
         """Return what to send beside the weights, and what to keep for later rounds."""
         return Report(memory=work.memory)
-
-
-def _check_limits(name: str, value: Any, limits: Mapping[str, Any]) -> None:
-    """Refuse a hyper-parameter outside its limits."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return
-    low, high, below = (limits.get(key) for key in ("low", "high", "below"))
-    good = (low is None or value >= low) and (high is None or value <= high)
-    good = good and (below is None or value < below) and value == value
-    if not good:
-        edges = [
-            f"at least {low}" if low is not None else "",
-            f"at most {high}" if high is not None else "",
-            f"below {below}" if below is not None else "",
-        ]
-        raise ConfigError(f"{name} must be {' and '.join(filter(None, edges))}, not {value}")

@@ -19,25 +19,28 @@ from dapperfl.core.messages import LocalModel, ServerState, Work
 from dapperfl.core.net import Batch, Net
 from dapperfl.core.scores import l1_scores
 from dapperfl.core.submodel import Submodel
-from dapperfl.methods.base import Method, Statistics, param
+from dapperfl.methods.base import Method, Statistics
+from dapperfl.settings import Range, setting
 
 
 @dataclass(frozen=True, kw_only=True)
 class DapperFL(Method):
     """One dense epoch, fuse, keep the strongest channels, train the small net; then recover."""
 
-    alpha_0: float = param(0.9, "fusion factor of the first round (Eq. 2)", low=0, high=1)
-    alpha_min: float = param(0.1, "smallest fusion factor (Eq. 2)", low=0, high=1)
-    epsilon: float = param(0.2, "how fast the fusion factor falls (Eq. 2)", low=0, high=1)
-    gamma: float = param(0.01, "weight of the representation's norm (Eq. 5)", low=0)
-    dar_power: Literal[1, 2] = param(2, "power of that norm: 2 in the paper, 1 in the release")
-    dar_reduce: Literal["sum", "mean"] = param("mean", "sum (paper) or mean over features")
-    recovery: Recovery = param("gated", "what a pruned entry counts as in the average (Eq. 6)")
-    scope: Scope = param("inner", "cut inner channels only, or residual streams too")
-    bn_statistics: Statistics = param(
+    alpha_0: float = setting(0.9, "fusion factor of the first round (Eq. 2)", Range(0, at_most=1))
+    alpha_min: float = setting(0.1, "smallest fusion factor (Eq. 2)", Range(0, at_most=1))
+    epsilon: float = setting(0.2, "how fast the fusion factor falls (Eq. 2)", Range(0, at_most=1))
+    gamma: float = setting(0.01, "weight of the representation's norm (Eq. 5)", Range(0))
+    dar_power: Literal[1, 2] = setting(2, "power of that norm: 2 in the paper, 1 in the release")
+    dar_reduce: Literal["sum", "mean"] = setting("mean", "sum (paper) or mean over features")
+    recovery: Recovery = setting("gated", "what a pruned entry counts as in the average (Eq. 6)")
+    scope: Scope = setting("inner", "cut inner channels only, or residual streams too")
+    bn_statistics: Statistics = setting(
         "recalibrate", "average the clients' batch-norm statistics, or measure them anew"
     )
-    multiple: int = param(8, "channel counts are multiples of this where the budget allows", low=1)
+    multiple: int = setting(
+        8, "channel counts are multiples of this where the budget allows", Range(1)
+    )
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},

@@ -14,8 +14,9 @@ from dapperfl.core.net import Batch, Net
 from dapperfl.core.rng import derive_seed, generator
 from dapperfl.core.state import State, num_bytes, snapshot
 from dapperfl.core.submodel import Submodel
-from dapperfl.errors import ConfigError, RunError
-from dapperfl.methods.base import Method, param
+from dapperfl.errors import RunError
+from dapperfl.methods.base import Method
+from dapperfl.settings import Range, check_settings, setting
 
 
 class ClientData(Protocol):
@@ -36,23 +37,14 @@ class ClientData(Protocol):
 class TrainSettings:
     """How a client trains; the defaults are the paper's."""
 
-    epochs: int = param(5, "local epochs in a round")
-    batch_size: int = param(64, "examples in a step")
-    lr: float = param(0.01, "learning rate of SGD")
-    momentum: float = param(0.9, "momentum of SGD; it starts at zero in every round")
-    weight_decay: float = param(1e-5, "weight decay, on every parameter")
+    epochs: int = setting(5, "local epochs in a round", Range(1))
+    batch_size: int = setting(64, "examples in a step", Range(2))
+    lr: float = setting(0.01, "learning rate of SGD", Range(above=0))
+    momentum: float = setting(0.9, "momentum of SGD, zero at a round's start", Range(0, below=1))
+    weight_decay: float = setting(1e-5, "weight decay, on every parameter", Range(0))
 
     def __post_init__(self) -> None:
-        checks = {
-            "epochs": self.epochs >= 1,
-            "batch_size": self.batch_size >= 2,
-            "lr": 0 < self.lr < math.inf,
-            "momentum": 0 <= self.momentum < 1,
-            "weight_decay": 0 <= self.weight_decay < math.inf,
-        }
-        for name, good in checks.items():
-            if not good:
-                raise ConfigError(f"train.{name} is out of range: {getattr(self, name)}")
+        check_settings(self, "train.")
 
 
 @dataclass(frozen=True)

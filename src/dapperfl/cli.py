@@ -1,0 +1,205 @@
+"""The command line: parses arguments, shows results, and turns errors into one line and a code.
+
+Exit codes: 0 done, 1 the run failed, 2 the configuration is wrong, 130 interrupted. What is heavy
+to import is imported inside the commands, so that `--help` answers at once.
+"""
+
+import logging
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from dapperfl.errors import ConfigError, DapperFLError
+
+if TYPE_CHECKING:
+    from dapperfl.lab.config import Config
+
+app = typer.Typer(
+    help="Federated learning on devices that differ in power and in data.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="[CONFIG.toml]", help="Settings; without it, those of the demo."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated."),
+]
+
+
+class Kind(StrEnum):
+    """What `dapperfl list` can list."""
+
+    METHODS = "methods"
+    NETS = "nets"
+    BENCHMARKS = "benchmarks"
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="dapperfl")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"dapperfl {version('dapperfl')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def run(
+    config: ConfigFile = None,
+    settings: Settings = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="The run folder; by default a new one in runs/."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run in --out, if there is one.")
+    ] = False,
+) -> None:
+    """Train, and write everything about it into a run folder."""
+    with _border():
+        if resume and out is None:
+            raise ConfigError("--resume needs the run folder to continue: --out DIR")
+        from dapperfl.lab.resolve import resolve
+
+        if resume and out and config is None and (out / "config.toml").exists():
+            config = out / "config.toml"
+        resolved = resolve(config, settings or [])
+        _run(resolved, out or _new_folder(resolved), resume)
+
+
+def _new_folder(config: "Config") -> Path:
+    moment = datetime.now().strftime("%Y%m%d-%H%M%S")
+    name = f"{config.method.name}-{config.data.benchmark}-seed{config.seed}-{moment}"
+    return Path("runs") / re.sub(r"[^\w.-]", "-", name)
+
+
+def _run(config: "Config", out: Path, resume: bool) -> None:
+    from rich.console import Console
+
+    from dapperfl.lab.display import header, results, watched
+    from dapperfl.lab.experiment import finished_summary, opened
+
+    # Names and paths are shown as they are, brackets included.
+    console = Console(markup=False, emoji=False, highlight=False)
+    summary = finished_summary(config, out) if resume else None
+    if summary is not None:
+        console.print(results(summary))
+        typer.echo(f"{out} is finished; for more rounds: --resume --set rounds={config.rounds * 2}")
+        return
+    try:
+        with opened(config, out, resume=resume) as experiment:
+            console.print(header(experiment))
+            with watched(console, experiment) as show:
+                for line in experiment.rounds():
+                    show(line)
+            summary = experiment.finish()
+    except KeyboardInterrupt:
+        if not (out / "config.toml").exists():
+            raise
+        folder = shlex.quote(str(out))
+        _stop(f"interrupted; continue with: dapperfl run --out {folder} --resume", 130)
+    console.print(results(summary))
+    typer.echo(f"run folder: {out}")
+    typer.echo(f"in Python:  net = dapperfl.load_run({str(out)!r})")
+
+
+@app.command("list")
+def list_(
+    kind: Annotated[Kind, typer.Argument(help="What to list.")],
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the fields of each method.")
+    ] = False,
+) -> None:
+    """List the methods, nets or benchmarks there are."""
+    with _border():
+        from dapperfl.lab.reference import describe, names
+
+        for name in names(kind.value):
+            typer.echo(name)
+            if verbose and kind is Kind.METHODS:
+                for line in describe(name):
+                    typer.echo(f"  {line}")
+
+
+@app.command()
+def show_config(config: ConfigFile = None, settings: Settings = None) -> None:
+    """Print the complete config that `run` would use, as TOML."""
+    with _border():
+        from dapperfl.lab.config import to_toml
+        from dapperfl.lab.resolve import resolve
+
+        typer.echo(to_toml(resolve(config, settings or [])), nl=False)
+
+
+@contextmanager
+def _border() -> Iterator[None]:
+    """Show what is logged, and end with one line and an exit code instead of a traceback."""
+    try:
+        with _notes_shown():
+            yield
+    except KeyboardInterrupt:
+        _stop("interrupted; nothing was written", 130)
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain again when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+    except (DapperFLError, OSError) as error:
+        if os.environ.get("DAPPERFL_DEBUG"):
+            raise
+        _stop(f"error: {error}", 2 if isinstance(error, ConfigError) else 1)
+
+
+def _stop(text: str, code: int) -> NoReturn:
+    typer.echo(" ".join(text.split()), err=True)
+    raise typer.Exit(code) from None
+
+
+class _Notes(logging.Handler):
+    """Shows what the package logs, a line each, on whatever stderr is at that moment."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        word = "note" if record.levelno < logging.WARNING else record.levelname.lower()
+        sys.stderr.write(f"{word}: {record.getMessage()}\n")
+
+
+@contextmanager
+def _notes_shown() -> Iterator[None]:
+    log, notes = logging.getLogger("dapperfl"), _Notes(logging.INFO)
+    level = log.level
+    log.addHandler(notes)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(notes)
+        log.setLevel(level)

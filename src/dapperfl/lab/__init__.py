@@ -1,0 +1,1 @@
+"""Configs, runs and their folders: what turns the library into experiments."""

@@ -1,0 +1,224 @@
+"""All that can be configured, as frozen dataclasses whose defaults are the demo.
+
+A config is a tree of plain values: `to_toml` writes every one of them, and reading that text back
+gives an equal config.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, get_type_hints
+
+import tomli_w
+import torch
+
+from dapperfl import methods, nets
+from dapperfl.data import benchmarks
+from dapperfl.data.partition import PROTOCOLS
+from dapperfl.errors import ConfigError
+from dapperfl.lab.fields import (
+    convert,
+    fill,
+    require_table,
+    unknown_key,
+)
+from dapperfl.methods.base import Method
+from dapperfl.naming import did_you_mean
+from dapperfl.runtime.training import TrainSettings
+from dapperfl.settings import Range, check_settings, setting
+
+
+@dataclass(frozen=True)
+class MethodConfig:
+    """Which method, and the value of every one of its fields: the preset's unless given."""
+
+    name: str = setting("dapperfl", "a file of dapperfl.methods, or package.module:Class")
+    preset: str = setting("default", "where the values of the fields not given come from")
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Complete the fields from the preset, so that equal configs compare equal."""
+        method = self._resolve()
+        values = {each.name: getattr(method, each.name) for each in fields(method)}
+        object.__setattr__(self, "fields", values)
+
+    def _resolve(self) -> Method:
+        kind = methods.load(self.name)
+        hints = get_type_hints(kind)
+        known = [each.name for each in fields(kind)]
+        given = {}
+        for name, value in self.fields.items():
+            if name not in known:
+                raise unknown_key(f"method.{name}", name, ["name", "preset", *known])
+            given[name] = convert(value, hints[name], f"method.{name}")
+        return kind.from_preset(self.preset, **given)
+
+    def build(self) -> Method:
+        """Return the method, a frozen bag of these values."""
+        return methods.load(self.name)(**self.fields)
+
+
+@dataclass(frozen=True)
+class NetConfig:
+    """Which net every device trains a part of."""
+
+    name: str = setting("resnet10", "a net of dapperfl.nets, or package.module:factory")
+    width: int | None = setting(16, 'channels of the first stage; "none": the net\'s own', Range(1))
+
+    def __post_init__(self) -> None:
+        """Refuse a net that does not exist, with the nearest that does."""
+        check_settings(self, "net.")
+        _check_name("net.name", self.name, nets.names())
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Which pictures, and how they are spread over the devices."""
+
+    benchmark: str = setting(
+        "minidigits", "a benchmark of dapperfl.data.benchmarks, or package.module:load"
+    )
+    root: str | None = setting(None, 'folder of prepared data; "none": the benchmark\'s own place')
+    protocol: str = setting("fair", "how domains and samples are given to the devices")
+    fraction: float | None = setting(
+        None,
+        'share of a domain that one device holds; "none": the benchmark\'s own',
+        Range(above=0, at_most=1),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what does not exist, with the nearest that does."""
+        check_settings(self, "data.")
+        _check_name("data.benchmark", self.benchmark, benchmarks.names())
+        _check_name("data.protocol", self.protocol, list(PROTOCOLS))
+
+
+@dataclass(frozen=True)
+class FleetConfig:
+    """Which devices there are, and how many of them take part in a round."""
+
+    devices: int = setting(10, "number of devices", Range(1))
+    rhos: tuple[float, ...] = setting(
+        (0.0, 0.2, 0.4, 0.6, 0.8),
+        "shares of the parameters that the levels remove; devices take them in turn",
+        Range(0, below=1),
+    )
+    participation: float = setting(
+        1.0, "share of the devices drawn for each round", Range(above=0, at_most=1)
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse a fleet that cannot be."""
+        check_settings(self, "fleet.")
+        if not self.rhos:
+            raise ConfigError("fleet.rhos = []: expected at least one level, such as [0.0]")
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """How the clients of a round are run; none of this changes what is computed."""
+
+    name: Literal["auto", "loop"] = setting("auto", "the runner: auto picks the loop for now")
+    workers: Literal[1] = setting(1, "processes that train clients side by side")
+    device: str = setting("auto", "auto, cpu, cuda or cuda:N; auto takes a GPU if there is one")
+    precision: Literal["fp32"] = setting("fp32", "number format of the training step")
+
+    def __post_init__(self) -> None:
+        """Refuse a device that torch would only refuse much later."""
+        check_settings(self, "engine.")
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", self.device):
+            raise ConfigError(
+                f'engine.device = "{self.device}": expected "auto", "cpu", "cuda" or "cuda:N"'
+            )
+
+    def torch_device(self) -> str:
+        """Return the device to train on, which must exist on this machine."""
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if self.device == "auto":
+            return "cuda" if count else "cpu"
+        index = int(self.device.partition(":")[2] or 0)
+        if self.device != "cpu" and index >= count:
+            raise ConfigError(
+                f'engine.device = "{self.device}": this machine has {count} CUDA devices; '
+                'choose "cpu" or "auto"'
+            )
+        return self.device
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run, completely described. The defaults are the demo, tuned for two cores."""
+
+    seed: int = setting(0, "decides every random draw of the run", Range(0))
+    rounds: int = setting(12, "rounds of training and aggregation", Range(1))
+    train: TrainSettings = field(
+        default_factory=lambda: TrainSettings(epochs=3, batch_size=32, lr=0.05)
+    )
+    method: MethodConfig = field(default_factory=MethodConfig)
+    net: NetConfig = field(default_factory=NetConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    fleet: FleetConfig = field(default_factory=FleetConfig)
+    engine: EngineConfig = field(default_factory=EngineConfig)
+
+    def __post_init__(self) -> None:
+        """Check every number against the range of its key."""
+        check_settings(self)
+
+
+def _check_name(key: str, name: str, known: Sequence[str]) -> None:
+    if ":" not in name and name not in known:
+        raise ConfigError(f'{key} = "{name}" does not exist{did_you_mean(name, known)}')
+
+
+def from_table(table: Mapping[str, Any]) -> Config:
+    """Return the demo's config with what a (nested) table changes."""
+    start = Config()
+    for name in [name for name in table if name not in _names(Config)]:
+        # Somebody who writes `lr` at the top level wants to hear of `train.lr`.
+        homes = [key for key in to_keys(start) if key.rpartition(".")[2] == name]
+        raise unknown_key(name, homes[0] if homes else name, [*homes, *_names(Config)])
+    rest = {name: value for name, value in table.items() if name != "method"}
+    given = dict(require_table(table.get("method", {}), "method"))
+    chosen = {
+        name: convert(given.pop(name), str, f"method.{name}")
+        for name in ("name", "preset")
+        if name in given
+    }
+    return replace(fill(start, rest), method=MethodConfig(**chosen, fields=given))
+
+
+def _names(kind: type[Any]) -> list[str]:
+    return [each.name for each in fields(kind)]
+
+
+def to_table(config: Config) -> dict[str, Any]:
+    """Return every value in nested tables, as TOML can hold them."""
+    table = asdict(config)
+    table["method"].update(table["method"].pop("fields"))
+    return _for_toml(table)  # type: ignore[no-any-return]
+
+
+def _for_toml(value: Any) -> Any:
+    match value:
+        case Mapping():
+            return {name: _for_toml(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_for_toml(each) for each in value]
+        case None:
+            return "none"  # TOML has no null
+        case _:
+            return value
+
+
+def to_toml(config: Config) -> str:
+    """Write a config out, every field of its method included."""
+    return tomli_w.dumps(to_table(config))
+
+
+def to_keys(config: Config) -> dict[str, Any]:
+    """Return every value by its dotted key, as `--set` names it."""
+    return {
+        f"{name}.{key}" if isinstance(value, dict) else name: each
+        for name, value in to_table(config).items()
+        for key, each in (value if isinstance(value, dict) else {name: value}).items()
+    }

@@ -1,0 +1,193 @@
+"""One run from its config to its folder, such that it can be killed at any moment.
+
+A round counts once its line is in `rounds.jsonl` and its checkpoint is complete, in this order;
+a line without a checkpoint is cut off on resume and its round is computed again.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from dapperfl.core.cost import cost
+from dapperfl.errors import CheckpointError, ConfigError
+from dapperfl.lab.build import build
+from dapperfl.lab.config import Config, to_keys, to_table
+from dapperfl.lab.fields import show
+from dapperfl.lab.folder import (
+    RunFolder,
+    explained,
+    read_json,
+    write_atomically,
+    write_json,
+    write_tensors,
+)
+from dapperfl.lab.records import RoundLine, append, keep_until, line_of
+from dapperfl.lab.resolve import META, read_toml, resolve
+from dapperfl.lab.summary import summarise
+from dapperfl.lab.versions import versions
+from dapperfl.runtime.checkpoint import Snapshot, load_checkpoint, save_checkpoint
+from dapperfl.sim.simulator import Simulator
+
+_log = logging.getLogger(__name__)
+
+# What may differ when a run is continued; everything else would make it another run.
+_MAY_CHANGE = ("rounds", "engine.")
+
+
+def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
+    """Run a config to its end in one call and return its summary."""
+    done = finished_summary(config, out) if resume else None
+    if done is not None:
+        return done
+    with opened(config, out, resume=resume) as experiment:
+        for _ in experiment.rounds():
+            pass
+        return experiment.finish()
+
+
+def finished_summary(config: Config, out: Path) -> dict[str, Any] | None:
+    """Return the results that a folder holds of this very run, or None where some are missing."""
+    folder = RunFolder(out)
+    if not folder.config.exists() or not folder.summary.exists():
+        return None
+    check_same_run(stored_config(folder), config)
+    summary: dict[str, Any] = read_json(folder.summary)
+    return summary if summary.get("rounds") == config.rounds else None
+
+
+@contextmanager
+def opened(config: Config, out: Path, *, resume: bool = False) -> Iterator["Experiment"]:
+    """Open a run folder, new or to be continued, and hold it for this process.
+
+    Raises:
+        CheckpointError: the folder is in use, damaged, or would be overwritten.
+        ConfigError: a run to be continued was started with other settings.
+    """
+    folder = RunFolder(out)
+    started = _may_write(folder, resume)
+    simulator = build(config)
+    simulator.levels()  # an impossible budget must show before anything is written
+    with folder.held():
+        # Another process may have come first while this one loaded its data.
+        if _may_write(folder, resume):
+            check_same_run(stored_config(folder), config)
+            _compare_versions(folder)
+        elif resume and not started:
+            _log.info("there is no run in %s yet: starting from round 1", out)
+        with explained(out):
+            experiment = _begin(config, folder, simulator)
+        yield experiment
+
+
+def _may_write(folder: RunFolder, resume: bool) -> bool:
+    """Refuse to overwrite; return whether there is a run to continue."""
+    if not folder.is_used():
+        return False
+    if not resume:
+        raise CheckpointError(
+            f"{folder.path} is not empty; continue that run with --resume, or choose another --out"
+        )
+    if not folder.config.exists():
+        raise CheckpointError(
+            f"{folder.path} has files but no config.toml, so it is no run folder; "
+            "choose another --out"
+        )
+    return True
+
+
+def stored_config(folder: RunFolder) -> Config:
+    """Read the config a run was started with."""
+    try:
+        return resolve(folder.config)
+    except ConfigError as error:
+        raise CheckpointError(f"{folder.config} cannot be used: {error}") from error
+
+
+def check_same_run(stored: Config, asked: Config) -> None:
+    """Refuse to continue a run with settings that would have changed its past."""
+    old, new = to_keys(stored), to_keys(asked)
+    for key in old | new:
+        if old.get(key) != new.get(key) and not key.startswith(_MAY_CHANGE):
+            raise ConfigError(
+                f"{key} = {show(new.get(key))}, but the run was started with {show(old.get(key))}; "
+                "--resume may change rounds and engine only; choose another --out for another run"
+            )
+
+
+def _compare_versions(folder: RunFolder) -> None:
+    then, now = read_toml(folder.config).get(META, {}), versions()
+    for name in ("dapperfl", "torch", "platform", "threads"):
+        if name in then and then[name] != now[name]:
+            _log.warning(
+                "this run was started with %s %s and goes on with %s: last bits may differ",
+                *(name, then[name], now[name]),
+            )
+
+
+def _begin(config: Config, folder: RunFolder, simulator: Simulator) -> "Experiment":
+    start = simulator.start()
+    snapshot = load_checkpoint(folder.checkpoint, start)
+    done = 0 if snapshot is None else snapshot.server.round_num
+    if done > config.rounds:
+        raise ConfigError(
+            f"rounds = {config.rounds}, but {folder.path} is at round {done} already; "
+            f"ask for {done} or more"
+        )
+    folder.summary.unlink(missing_ok=True)  # it would speak of fewer rounds
+    origin = read_toml(folder.config).get(META) if folder.config.exists() else versions()
+    document = {**to_table(config), META: origin}
+    write_atomically(folder.config, tomli_w.dumps(document).encode())
+    write_json(folder.allocation, {"devices": [asdict(each) for each in start.server.fleet]})
+    lines = keep_until(folder.rounds, done)
+    return Experiment(config, folder, simulator, snapshot or start, lines)
+
+
+@dataclass
+class Experiment:
+    """A run in progress: what it is made of, and how far it is."""
+
+    config: Config
+    folder: RunFolder
+    simulator: Simulator
+    snapshot: Snapshot
+    lines: list[RoundLine] = field(default_factory=list)
+
+    def rounds(self) -> Iterator[RoundLine]:
+        """Run the rounds that are missing; each is on the disk before it is yielded."""
+        for record in self.simulator.rounds(self.snapshot):
+            line = line_of(record)
+            with explained(self.folder.path):
+                append(self.folder.rounds, line)
+                save_checkpoint(self.folder.checkpoint, record.snapshot)
+            self.snapshot = record.snapshot
+            self.lines.append(line)
+            yield line
+
+    def finish(self) -> dict[str, Any]:
+        """Write the models and, last of all, the summary; return it."""
+        server, levels = self.snapshot.server, self.simulator.levels()
+        about = {"classes": self.simulator.federation.classes, "image": self._image_shape()}
+        summary = summarise(
+            self.config,
+            self.lines,
+            dense=cost(self.simulator.graph.full()),
+            levels=levels,
+            devices=server.fleet,
+        )
+        with explained(self.folder.path):
+            write_tensors(self.folder.model, server.weights, about)
+            for level in levels:
+                local = self.simulator.compact(server, level.rho)
+                kept = {"rho": level.rho, "kept": local.submodel.to_lists()}
+                write_tensors(self.folder.level(level.rho), local.weights, about | kept)
+            write_json(self.folder.summary, summary)
+        return summary
+
+    def _image_shape(self) -> list[int]:
+        images = next(iter(self.simulator.federation.test.values())).images
+        return list(images.shape[1:])  # channels, height, width

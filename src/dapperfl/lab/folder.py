@@ -1,0 +1,169 @@
+"""The run folder: what lies where, who may write in it, and writing that cannot half happen."""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+
+from dapperfl.core.state import State
+from dapperfl.errors import CheckpointError
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The files of one run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved config, with the versions it was started under."""
+        return self.path / "config.toml"
+
+    @property
+    def allocation(self) -> Path:
+        """Which device has which domain, level and number of samples."""
+        return self.path / "allocation.json"
+
+    @property
+    def rounds(self) -> Path:
+        """One line of JSON for each complete round."""
+        return self.path / "rounds.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """The results; it is written last, so its presence says that the run is finished."""
+        return self.path / "summary.json"
+
+    @property
+    def checkpoint(self) -> Path:
+        """What an interrupted run continues from."""
+        return self.path / "checkpoint"
+
+    @property
+    def model(self) -> Path:
+        """The final global model."""
+        return self.path / "model.safetensors"
+
+    def level(self, rho: float) -> Path:
+        """The final compact model of one level."""
+        short = f"{rho:.2f}"
+        name = short if float(short) == rho else repr(rho)
+        return self.path / "levels" / f"rho-{name}.safetensors"
+
+    @property
+    def _lock(self) -> Path:
+        return self.path / ".lock"
+
+    def is_used(self) -> bool:
+        """Say whether there is anything that a new run would overwrite."""
+        if not self.path.exists():
+            return False
+        if not self.path.is_dir():
+            raise CheckpointError(f"{self.path} is a file; choose another --out")
+        # Hidden files are our lock and what a killed process had not finished writing.
+        return any(not entry.name.startswith(".") for entry in self.path.iterdir())
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the folder if need be, and keep every other process from writing in it."""
+        import fcntl  # not on every system, and only writers need it
+
+        with explained(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = self._lock.open("a")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise CheckpointError(
+                    f"another process is writing to {self.path}; wait, or choose another --out"
+                ) from None
+            yield
+
+
+@contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Turn a full disk or a forbidden folder into one line that says how to go on."""
+    try:
+        yield
+    except OSError as error:
+        place = error.filename or folder
+        raise CheckpointError(
+            f"cannot write {place}: {error.strerror or error}; when that is solved, continue with "
+            f"--out {folder} --resume"
+        ) from error
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file in one step: whoever reads it sees all of the old or all of the new."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.part")
+    with unfinished.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    unfinished.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name must survive a power cut as well
+    finally:
+        os.close(folder)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write readable, strict JSON."""
+    write_atomically(path, f"{strict_json(value, indent=2)}\n".encode())
+
+
+def strict_json(value: Any, indent: int | None = None) -> str:
+    """Return JSON that every reader accepts: nan and infinity become null."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False, ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case Mapping():
+            return {str(key): _finite(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_finite(each) for each in value]
+        case _:
+            return value
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of a run folder."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing") from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from error
+
+
+def write_tensors(path: Path, state: State, about: Mapping[str, Any]) -> None:
+    """Write tensors as safetensors, with a few facts beside them as JSON."""
+    tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    facts = {name: strict_json(value) for name, value in about.items()}
+    write_atomically(path, save(tensors, facts))
+
+
+def read_tensors(path: Path) -> tuple[State, dict[str, Any]]:
+    """Read what `write_tensors` wrote."""
+    try:
+        with safe_open(path, "pt") as file:
+            facts = {name: json.loads(text) for name, text in (file.metadata() or {}).items()}
+            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
+    except FileNotFoundError:
+        raise CheckpointError(f"{path} is missing") from None
+    except (OSError, SafetensorError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged: {error}") from error

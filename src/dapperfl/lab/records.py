@@ -1,0 +1,113 @@
+"""`rounds.jsonl`: one line for each complete round, appended, read back, cut on resume."""
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from dapperfl.core.messages import ClientCost
+from dapperfl.errors import CheckpointError
+from dapperfl.lab.folder import RunFolder, strict_json
+from dapperfl.sim.simulator import RoundRecord
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Absence:
+    """A device that a round went on without, and why."""
+
+    id: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class RoundLine:
+    """What is remembered of a round for good; accuracies in percent."""
+
+    round: int
+    accuracy: Mapping[str, float]  # by domain
+    mean: float  # over the domains, unweighted
+    loss: float | None  # None where nobody took part
+    seconds: float
+    costs: Mapping[int, ClientCost]  # by device id
+    left_out: tuple[Absence, ...]
+
+
+def line_of(record: RoundRecord) -> RoundLine:
+    """Return the part of a round's record that is kept; the weights go to the checkpoint."""
+    text = _encode(
+        RoundLine(
+            round=record.round_num,
+            accuracy=record.accuracy,
+            mean=record.mean_accuracy,
+            loss=record.loss,
+            seconds=record.seconds,
+            costs=record.costs,
+            left_out=tuple(Absence(each.device.id, each.reason) for each in record.left_out),
+        )
+    )
+    # What is shown and summed up must be what a later reader finds in the file.
+    return _decode(json.loads(text))
+
+
+def append(path: Path, line: RoundLine) -> None:
+    """Add a round, on the disk before this returns."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(f"{_encode(line)}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def load_records(folder: Path) -> list[RoundLine]:
+    """Read the complete rounds of a run, finished or not."""
+    return [line for line, _ in _lines(RunFolder(Path(folder)).rounds)]
+
+
+def keep_until(path: Path, round_num: int) -> list[RoundLine]:
+    """Cut the file back to a round (and a half-written line off), and return what is left."""
+    lines = [(line, end) for line, end in _lines(path) if line.round <= round_num]
+    if len(lines) != round_num:
+        raise CheckpointError(
+            f"{path} holds {len(lines)} rounds, but the checkpoint is of round {round_num}; "
+            "bring back the missing lines, or start again with another --out"
+        )
+    if path.exists():
+        with path.open("r+b") as file:
+            file.truncate(lines[-1][1] if lines else 0)
+            os.fsync(file.fileno())
+    return [line for line, _ in lines]
+
+
+def _lines(path: Path) -> Iterator[tuple[RoundLine, int]]:
+    """Yield every complete line with the position of its end; rounds count from 1 without gap."""
+    texts = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    end = 0
+    # Behind the last line end there is nothing, or what a killed process had not finished.
+    for number, text in enumerate(texts[:-1], start=1):
+        end += len(text) + 1
+        try:
+            line = _decode(json.loads(text))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{path}, line {number} is damaged: {error!r}") from error
+        if line.round != number:
+            raise CheckpointError(f"{path}, line {number} is of round {line.round}")
+        yield line, end
+
+
+def _encode(line: RoundLine) -> str:
+    return strict_json({"schema": SCHEMA, **asdict(line)})
+
+
+def _decode(row: Mapping[str, Any]) -> RoundLine:
+    return RoundLine(
+        round=row["round"],
+        accuracy=row["accuracy"],
+        mean=row["mean"],
+        loss=row["loss"],
+        seconds=row["seconds"],
+        costs={int(device): ClientCost(**cost) for device, cost in row["costs"].items()},
+        left_out=tuple(Absence(**each) for each in row["left_out"]),
+    )

@@ -1,0 +1,71 @@
+"""`summary.json`: the results of a run, computed from its rounds."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from statistics import fmean
+from typing import Any
+
+from dapperfl.core.cost import Cost
+from dapperfl.core.messages import ClientCost, Device
+from dapperfl.lab.config import Config
+from dapperfl.lab.records import RoundLine
+from dapperfl.lab.versions import versions
+from dapperfl.sim.simulator import LevelCost
+
+SCHEMA = 1
+
+
+def summarise(
+    config: Config,
+    lines: Sequence[RoundLine],
+    *,
+    dense: Cost,
+    levels: Iterable[LevelCost],
+    devices: Iterable[Device],
+) -> dict[str, Any]:
+    """Return the results of a finished run; accuracies in percent."""
+    return {
+        "schema_version": SCHEMA,
+        "method": config.method.name,
+        "preset": config.method.preset,
+        "method_fields": dict(config.method.fields),
+        "benchmark": config.data.benchmark,
+        "protocol": config.data.protocol,
+        "net": asdict(config.net),
+        "seed": config.seed,
+        "rounds": config.rounds,
+        "global_accuracy": marks([line.mean for line in lines]),
+        "domain_accuracy": {
+            domain: marks([line.accuracy[domain] for line in lines])
+            for domain in lines[-1].accuracy
+        },
+        "dense": asdict(dense),
+        "levels": [asdict(level) for level in levels],
+        "devices": [asdict(device) for device in devices],
+        "seconds": sum(line.seconds for line in lines),
+        "costs": total_costs(lines),
+        "left_out": sum(len(line.left_out) for line in lines),
+        "versions": versions(),
+    }
+
+
+def marks(accuracies: Sequence[float]) -> dict[str, float]:
+    """Return the best round's, the last round's and the last five rounds' mean accuracy.
+
+    Of the mean over domains, `best` is what the paper calls global accuracy; of one domain it is
+    that domain's own best round, as in the paper's domain columns.
+    """
+    return {
+        "best": max(accuracies),
+        "last": accuracies[-1],
+        "last5": fmean(accuracies[-5:]),
+    }
+
+
+def total_costs(lines: Iterable[RoundLine]) -> dict[str, int]:
+    """Add up what all clients spent; of sizes, take the largest."""
+    total = ClientCost()
+    for line in lines:
+        for cost in line.costs.values():
+            total += cost
+    return asdict(total)

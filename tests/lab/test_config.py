@@ -1,0 +1,146 @@
+"""Configs and TOML are two spellings of one thing."""
+
+from dataclasses import FrozenInstanceError
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dapperfl import methods, nets
+from dapperfl.errors import ConfigError
+from dapperfl.lab.config import (
+    Config,
+    DataConfig,
+    EngineConfig,
+    FleetConfig,
+    MethodConfig,
+    NetConfig,
+    from_table,
+    to_keys,
+    to_toml,
+)
+from dapperfl.lab.resolve import resolve
+from dapperfl.runtime.training import TrainSettings
+
+share = st.floats(0, 1, exclude_min=True)
+words = st.text(st.characters(blacklist_categories=["Cs"])).filter(lambda text: text != "none")
+method_configs = st.one_of(
+    st.builds(
+        MethodConfig,
+        name=st.just("dapperfl"),
+        preset=st.sampled_from(sorted(methods.load("dapperfl").presets)),
+        fields=st.fixed_dictionaries(
+            {},
+            optional={
+                "gamma": st.floats(0, 1e6),
+                "alpha_0": st.floats(0.5, 1),
+                "scope": st.sampled_from(["inner", "all"]),
+                "dar_power": st.sampled_from([1, 2]),
+            },
+        ),
+    ),
+    st.just(MethodConfig(name="fedavg")),
+)
+configs = st.builds(
+    Config,
+    seed=st.integers(0, 2**70),
+    rounds=st.integers(1, 10**6),
+    train=st.builds(
+        TrainSettings,
+        epochs=st.integers(1, 99),
+        batch_size=st.integers(2, 4096),
+        lr=st.floats(0, 1e3, exclude_min=True),
+        momentum=st.floats(0, 1, exclude_max=True),
+        weight_decay=st.floats(0, 1),
+    ),
+    method=method_configs,
+    net=st.builds(
+        NetConfig,
+        name=st.one_of(st.sampled_from(nets.names()), st.just("package.module:factory")),
+        width=st.none() | st.integers(1, 512),
+    ),
+    data=st.builds(
+        DataConfig,
+        benchmark=st.sampled_from(["minidigits", "package.module:load"]),
+        root=st.none() | words | st.sampled_from(["2024", "true", "a/b.c"]),
+        fraction=st.none() | share,
+    ),
+    fleet=st.builds(
+        FleetConfig,
+        devices=st.integers(1, 10**5),
+        rhos=st.lists(st.floats(0, 1, exclude_max=True), min_size=1).map(tuple),
+        participation=share,
+    ),
+    engine=st.builds(EngineConfig, device=st.sampled_from(["auto", "cpu", "cuda", "cuda:0"])),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs)
+def test_reading_what_was_written_gives_an_equal_config(tmp_path_factory, config):
+    path = tmp_path_factory.mktemp("config") / "config.toml"
+    path.write_bytes(to_toml(config).encode())
+    assert resolve(path) == config
+
+
+@settings(max_examples=60, deadline=None)
+@given(configs)
+def test_setting_every_key_on_the_command_line_gives_an_equal_config(config):
+    keys = to_keys(config)
+    assume(config.data.root is None or config.data.root.isalnum())
+    assert resolve(None, [f"{key}={value}" for key, value in keys.items()]) == config
+
+
+def test_every_value_is_written_out_fields_of_the_method_included():
+    keys = to_keys(Config())
+    assert keys["method.gamma"] == 0.01
+    assert keys["data.root"] == "none"
+    assert keys["fleet.rhos"] == [0.0, 0.2, 0.4, 0.6, 0.8]
+    assert keys["rounds"] == Config().rounds
+    assert len([key for key in keys if key.startswith("method.")]) == 2 + len(
+        Config().method.fields
+    )
+
+
+def test_the_defaults_are_the_demo():
+    config = Config()
+    assert (config.method.name, config.method.preset) == ("dapperfl", "default")
+    assert (config.net.name, config.net.width) == ("resnet10", 16)
+    assert (config.data.benchmark, config.data.protocol) == ("minidigits", "fair")
+    assert (config.fleet.devices, config.fleet.participation) == (10, 1.0)
+    assert config.fleet.rhos == (0.0, 0.2, 0.4, 0.6, 0.8)
+
+
+def test_a_method_config_holds_every_field_and_builds_its_method():
+    config = MethodConfig(preset="paper", fields={"gamma": 1})
+    method = config.build()
+    assert method == methods.load("dapperfl").from_preset("paper", gamma=1.0)
+    assert config.fields["recovery"] == "paper"
+    assert isinstance(config.fields["gamma"], float)
+
+
+def test_configs_are_frozen():
+    with pytest.raises(FrozenInstanceError):
+        Config().rounds = 3  # type: ignore[misc]
+
+
+def test_a_method_from_outside_is_loaded_by_its_path():
+    config = from_table({"method": {"name": "dapperfl.methods.fedavg:FedAvg"}})
+    assert type(config.method.build()) is methods.load("fedavg")
+
+
+def test_auto_takes_the_cpu_where_there_is_no_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert EngineConfig().torch_device() == "cpu"
+    with pytest.raises(ConfigError, match=r'engine.device = "cuda": this machine has 0 CUDA'):
+        EngineConfig(device="cuda").torch_device()
+
+
+def test_a_gpu_is_taken_if_it_exists(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert EngineConfig().torch_device() == "cuda"
+    assert EngineConfig(device="cuda:1").torch_device() == "cuda:1"
+    with pytest.raises(ConfigError, match="this machine has 2 CUDA devices"):
+        EngineConfig(device="cuda:2").torch_device()

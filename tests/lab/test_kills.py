@@ -1,0 +1,120 @@
+"""A run that is killed again and again ends where the undisturbed one does, bit for bit.
+
+Every attempt is a process of its own that dies of a real SIGKILL: sent from outside after a random
+time, or by itself just before or after a random write has reached the disk.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from dapperfl.lab.folder import RunFolder, read_json, read_tensors
+from dapperfl.lab.records import load_records
+from tests.lab.conftest import TOY
+
+ROOT = Path(__file__).parents[2]
+# A net with batch norm and a method with a statistics phase, so that buffers are at stake too.
+SETTINGS = [*TOY, "net=resnet10", "net.width=8", "rounds=8", "train.epochs=1", "fleet.rhos=[0,0.5]"]
+PROGRAM = """
+import os, signal, sys
+real, left, before = os.fsync, int(sys.argv.pop(1)), sys.argv.pop(1) == "before"
+def fsync(handle):
+    global left
+    left -= 1
+    if left == 0 and before:
+        os.kill(os.getpid(), signal.SIGKILL)
+    real(handle)
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+os.fsync = fsync
+from dapperfl.cli import main
+main()
+"""
+
+
+def _start(out: Path, die_at_write: int = 0, before: bool = False) -> subprocess.Popen[str]:
+    settings = [part for each in SETTINGS for part in ("--set", each)]
+    moment = [str(die_at_write), "before" if before else "after"]
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *moment, "run", *settings, "--out", str(out), "--resume"],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def _finish(out: Path) -> float:
+    """Run to the end; return the seconds from the header on."""
+    with _start(out) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        began = time.monotonic()
+        process.communicate(timeout=120)
+    assert process.returncode == 0
+    return time.monotonic() - began
+
+
+def _kill(out: Path, rng: random.Random, seconds: float) -> bool:
+    """Start or continue the run and kill it somewhere; say whether it was killed."""
+    if rng.random() < 0.5:
+        with _start(out, rng.randint(1, 20), rng.random() < 0.5) as process:
+            process.communicate(timeout=120)
+    else:
+        with _start(out) as process:
+            assert process.stdout is not None
+            process.stdout.readline()  # the first seconds only import torch
+            time.sleep(rng.uniform(0, 0.35 * seconds))
+            process.kill()
+            process.communicate(timeout=120)
+    assert process.returncode in (0, -signal.SIGKILL)
+    return process.returncode != 0
+
+
+def _assert_equal(one: Path, other: Path) -> None:
+    names = ["model.safetensors", "levels/rho-0.00.safetensors", "levels/rho-0.50.safetensors"]
+    for name in names:
+        left, right = read_tensors(one / name)[0], read_tensors(other / name)[0]
+        assert left.keys() == right.keys()
+        assert all(torch.equal(left[key], right[key]) for key in left), name
+    left_lines, right_lines = load_records(one), load_records(other)
+    assert [line.accuracy for line in left_lines] == [line.accuracy for line in right_lines]
+    assert [line.loss for line in left_lines] == [line.loss for line in right_lines]
+    for key in ("global_accuracy", "domain_accuracy", "costs", "levels"):
+        left_summary, right_summary = (read_json(RunFolder(p).summary) for p in (one, other))
+        assert left_summary[key] == right_summary[key]
+
+
+def _kill_often(folder: Path, *, kills: int, at_most_each: int) -> None:
+    reference = folder / "reference"
+    seconds = _finish(reference)
+    rng = random.Random(20)
+    killed = run = 0
+    while killed < kills:
+        run += 1
+        out = folder / f"killed-{run}"
+        for _ in range(min(at_most_each, kills - killed)):
+            if not _kill(out, rng, seconds):
+                break  # it was faster than the kill
+            killed += 1
+        _finish(out)
+        _assert_equal(reference, out)
+    assert killed == kills
+
+
+def test_three_kills_change_nothing(tmp_path):
+    _kill_often(tmp_path, kills=3, at_most_each=3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_twenty_kills_change_nothing(tmp_path):
+    _kill_often(tmp_path, kills=20, at_most_each=4)
