@@ -44,7 +44,7 @@ def test_header_and_results_fit_the_terminal(toy, tmp_path, width):
     assert "dapperfl (default) on tests.lab.toy_world:load, convnet of width 8" in text
     for word in ("device", "dark", "samples", "best round", "mean of last five", "global (mean)"):
         assert word in text
-    for word in ("parameters", "of dense", "100.0 %", "MACs/image", "training FLOPs/image", "kB"):
+    for word in ("parameters", "of dense", "100.0 %", "MACs", "train FLOPs", "accuracy", "kB"):
         assert word in text
     assert "…" not in text
 

@@ -39,7 +39,7 @@ def test_the_global_best_is_a_round_and_the_domains_best_are_their_own(toy):
         toy(),
         lines,
         dense=Cost(100, 7, 8, 400),
-        levels=[LevelCost(0.5, 50, 1, 2, 200)],
+        levels=[(LevelCost(0.5, 50, 1, 2, 200), {"dark": 30.0, "light": 50.0})],
         devices=[Device(0, "dark", 0.5, 19)],
     )
     assert summary["global_accuracy"] == {
@@ -51,9 +51,9 @@ def test_the_global_best_is_a_round_and_the_domains_best_are_their_own(toy):
     assert summary["domain_accuracy"]["light"]["best"] == 60.0
     assert summary["seconds"] == 6.0
     assert summary["left_out"] == 1
-    assert summary["levels"] == [
-        {"rho": 0.5, "parameters": 50, "macs": 1, "train_flops": 2, "upload_bytes": 200}
-    ]
+    price = {"rho": 0.5, "parameters": 50, "macs": 1, "train_flops": 2, "upload_bytes": 200}
+    accuracy = {"accuracy": {"dark": 30.0, "light": 50.0}, "mean_accuracy": 40.0}
+    assert summary["levels"] == [price | accuracy]
     assert summary["devices"] == [{"id": 0, "domain": "dark", "rho": 0.5, "num_samples": 19}]
     assert summary["dense"]["parameters"] == 100
     assert summary["schema_version"] == 1

@@ -149,8 +149,8 @@ def _marks(marks: Mapping[str, float]) -> Iterator[str]:
 
 
 def _levels(summary: Mapping[str, Any]) -> Table:
-    columns = ("parameters", "of dense", "MACs/image", "training FLOPs/image", "upload")
-    table = _table("levels, counted on the shrunk net", "rho", *columns)
+    columns = ("parameters", "of dense", "MACs", "train FLOPs", "upload", "accuracy")
+    table = _table("levels: the shrunk net, per image, and its mean accuracy", "rho", *columns)
     for level in summary["levels"]:
         table.add_row(
             f"{level['rho']:g}",
@@ -159,6 +159,7 @@ def _levels(summary: Mapping[str, Any]) -> Table:
             human(level["macs"]),
             human(level["train_flops"]),
             f"{human(level['upload_bytes'])}B",
+            f"{level['mean_accuracy']:.1f}",
         )
     return table
 

@@ -172,19 +172,19 @@ class Experiment:
         """Write the models and, last of all, the summary; return it."""
         server, levels = self.snapshot.server, self.simulator.levels()
         about = {"classes": self.simulator.federation.classes, "image": self._image_shape()}
+        compact = {level.rho: self.simulator.compact(server, level.rho) for level in levels}
         summary = summarise(
             self.config,
             self.lines,
             dense=cost(self.simulator.graph.full()),
-            levels=levels,
+            levels=[(level, self.simulator.evaluate(compact[level.rho])) for level in levels],
             devices=server.fleet,
         )
         with explained(self.folder.path):
             write_tensors(self.folder.model, server.weights, about)
-            for level in levels:
-                local = self.simulator.compact(server, level.rho)
-                kept = {"rho": level.rho, "kept": local.submodel.to_lists()}
-                write_tensors(self.folder.level(level.rho), local.weights, about | kept)
+            for rho, local in compact.items():
+                kept = {"rho": rho, "kept": local.submodel.to_lists()}
+                write_tensors(self.folder.level(rho), local.weights, about | kept)
             write_json(self.folder.summary, summary)
         return summary
 

@@ -1,6 +1,6 @@
 """`summary.json`: the results of a run, computed from its rounds."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import fmean
 from typing import Any
@@ -20,10 +20,13 @@ def summarise(
     lines: Sequence[RoundLine],
     *,
     dense: Cost,
-    levels: Iterable[LevelCost],
+    levels: Iterable[tuple[LevelCost, Mapping[str, float]]],
     devices: Iterable[Device],
 ) -> dict[str, Any]:
-    """Return the results of a finished run; accuracies in percent."""
+    """Return the results of a finished run; accuracies in percent.
+
+    A level comes with the accuracy of its compact model, cut from the final global one.
+    """
     return {
         "schema_version": SCHEMA,
         "method": config.method.name,
@@ -40,7 +43,10 @@ def summarise(
             for domain in lines[-1].accuracy
         },
         "dense": asdict(dense),
-        "levels": [asdict(level) for level in levels],
+        "levels": [
+            asdict(level) | {"accuracy": dict(accuracy), "mean_accuracy": fmean(accuracy.values())}
+            for level, accuracy in levels
+        ],
         "devices": [asdict(device) for device in devices],
         "seconds": sum(line.seconds for line in lines),
         "costs": total_costs(lines),

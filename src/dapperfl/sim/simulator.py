@@ -27,7 +27,6 @@ from dapperfl.core.messages import (
     ServerState,
     StatisticsTask,
 )
-from dapperfl.core.net import Batch
 from dapperfl.core.rng import generator
 from dapperfl.core.state import snapshot
 from dapperfl.data.batches import Batches
@@ -159,10 +158,9 @@ class Simulator:
             if self.method.statistics == "recalibrate":
                 after = recalibrate(after, tally.watch_moments(self._measure(after, tally.present)))
         empty = 0 if first else state.empty_rounds + 1
-        accuracy = evaluate(self.net, after.model, self._test_batches())
         return RoundRecord(
             round_num=after.round_num,
-            accuracy=accuracy,
+            accuracy=self.evaluate(after.model),
             seconds=time.perf_counter() - began,
             costs=tally.costs,
             left_out=tuple(tally.left_out),
@@ -205,6 +203,11 @@ class Simulator:
             small = recalibrate(small, moments)
         return small.model
 
+    def evaluate(self, model: LocalModel) -> dict[str, float]:
+        """Return a global or compact model's accuracy on every domain, in percent."""
+        batches = {domain: batches.clean() for domain, batches in self.test.items()}
+        return evaluate(self.net, model, batches)
+
     def _measure(self, server: ServerState, devices: list[Device]) -> Iterator[Moments | LeftOut]:
         tasks = (StatisticsTask(server.round_num, device, server.model) for device in devices)
         return self.runner.statistics(tasks)
@@ -226,9 +229,6 @@ class Simulator:
             pad=world.pad,
             flip=world.flip,
         )
-
-    def _test_batches(self) -> dict[str, Iterator[Batch]]:
-        return {domain: batches.clean() for domain, batches in self.test.items()}
 
     def _example(self) -> Tensor:
         examples = next(iter(self.federation.train.values()))
