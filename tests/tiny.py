@@ -22,10 +22,13 @@ class TinyNet(nn.Module):
         self.conv2 = nn.Conv2d(2 * width, width, 3, padding=1, bias=False)
         self.bn2: Any = nn.BatchNorm2d(width) if norm else nn.Identity()
         self.fc = nn.Linear(width, classes)
+        self.step: nn.Parameter | None
+        self.register_parameter("step", None)
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.stem(x))
-        x = torch.relu(x + self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x))))))
+        branch = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
+        x = torch.relu(x + (branch if self.step is None else branch * self.step))
         logits: Tensor = self.fc(x.mean((2, 3)))
         return logits
 

@@ -92,7 +92,7 @@ def test_fusion_happens_in_the_very_first_round():
 def test_the_update_recovers_what_was_cut():
     method = DapperFL(recovery="paper", scope="all", multiple=1)
     server = method.init(work().model, [DEVICE])
-    submodel = method.compact(server.model, 0.5)
+    submodel = method.compact(server, 0.5)
     small = {
         n: t + 1 if t.is_floating_point() else t for n, t in submodel.slice(server.weights).items()
     }

@@ -51,7 +51,7 @@ def masked_reference(net: nn.Module, work: Work, method: DapperFL) -> State:
         if epoch == 1:
             alpha = fusion_factor(work.round_num, method.alpha_0, method.alpha_min, method.epsilon)
             fused = fuse(start, snapshot(net), alpha)
-            submodel = method.compact(LocalModel(fused, work.model.submodel), work.device.rho)
+            submodel = method.prune(LocalModel(fused, work.model.submodel), work.device.rho)
             net.load_state_dict(submodel.mask(fused))
             for name, parameter in net.named_parameters():
                 state = optimiser.state[parameter]
@@ -164,7 +164,7 @@ def test_a_method_may_shrink_twice():
         def after_epoch(self, epoch, local, work):
             graph = local.submodel.graph
             full = local.submodel.scatter(local.weights, work.model.weights)
-            kept = DapperFL(multiple=1).compact(LocalModel(full, graph.full()), 0.2 * epoch)
+            kept = DapperFL(multiple=1).prune(LocalModel(full, graph.full()), 0.2 * epoch)
             return LocalModel(kept.slice(full), kept)
 
     net = tiny_net()

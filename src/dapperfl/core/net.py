@@ -1,10 +1,12 @@
 """How the package sees a net: any module, its logits, and the representation before its head."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from dapperfl.errors import TraceError
 
@@ -14,6 +16,13 @@ class Batch(NamedTuple):
 
     x: Tensor  # (batch, channels, height, width), normalised
     y: Tensor  # (batch,), int64
+
+
+class Passage(NamedTuple):
+    """What went in and out of a layer."""
+
+    inputs: Tensor
+    outputs: Tensor
 
 
 @dataclass(frozen=True)
@@ -38,18 +47,52 @@ class Net:
                 "this net has no representation: its logits are not made by an nn.Linear layer; "
                 "end the net with one, or choose a method that does not regularise z"
             )
-        seen: list[Tensor] = []
+        logits, seen = self.watch(x, self.head)
+        return seen[self.head].inputs.flatten(1), logits  # (batch, features), (batch, classes)
 
-        def keep_input(_: nn.Module, args: tuple[Any, ...]) -> None:
-            seen.append(args[0])
+    def watch(self, x: Tensor, *layers: str) -> tuple[Tensor, dict[str, Passage]]:
+        """Return the logits, and what went in and out of some layers on the way."""
+        seen: dict[str, Passage] = {}
 
-        handle = self.module.get_submodule(self.head).register_forward_pre_hook(keep_input)
+        def keep(name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
+            def hook(_: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+                seen[name] = Passage(args[0], out)
+
+            return hook
+
+        handles = [
+            self.module.get_submodule(name).register_forward_hook(keep(name)) for name in layers
+        ]
         try:
-            logits = self(x)
+            return self(x), seen
         finally:
-            handle.remove()
-        return seen[-1].flatten(1), logits  # (batch, features), (batch, classes)
+            for handle in handles:
+                handle.remove()
+
+    def at(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """Return the representations of other weights: frozen, in evaluation mode, no gradient."""
+        modes = {module: module.training for module in self.module.modules()}
+        self.module.eval()
+        try:
+            with torch.no_grad():
+                bound = Net(_Bound(self.module, weights), f"module.{self.head}")
+                return bound.split(x)[0]
+        finally:
+            for module, training in modes.items():
+                module.training = training
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Iterate over the trainable parameters by name."""
         return self.module.named_parameters()
+
+
+class _Bound(nn.Module):
+    """A module with other weights, for one call."""
+
+    def __init__(self, module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.module, self.weights = module, weights
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = functional_call(self.module, dict(self.weights), (x,))
+        return logits

@@ -5,6 +5,7 @@ before, so nothing here remembers anything: the path alone decides the stream.
 """
 
 import hashlib
+from dataclasses import dataclass
 
 import torch
 
@@ -18,3 +19,20 @@ def derive_seed(seed: int, *path: int | str) -> int:
 def generator(seed: int, *path: int | str) -> torch.Generator:
     """Return a CPU generator that depends only on its arguments."""
     return torch.Generator().manual_seed(derive_seed(seed, *path))
+
+
+@dataclass(frozen=True)
+class Dice:
+    """The random streams of one device in one round."""
+
+    seed: int
+    round_num: int
+    device: int
+
+    def shared(self) -> torch.Generator:
+        """Return a stream that is the same for all devices of the round."""
+        return generator(self.seed, "shared", self.round_num)
+
+    def own(self) -> torch.Generator:
+        """Return a stream of this device alone."""
+        return generator(self.seed, "own", self.round_num, self.device)

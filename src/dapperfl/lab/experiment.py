@@ -181,10 +181,12 @@ class Experiment:
             devices=server.fleet,
         )
         with explained(self.folder.path):
-            write_tensors(self.folder.model, server.weights, about)
+            whole = self.simulator.method.deliver(server)
+            kept = {"kept": whole.submodel.to_lists()}
+            write_tensors(self.folder.model, whole.weights, about | kept)
             for rho, local in compact.items():
-                kept = {"rho": rho, "kept": local.submodel.to_lists()}
-                write_tensors(self.folder.level(rho), local.weights, about | kept)
+                kept = {"kept": local.submodel.to_lists()}
+                write_tensors(self.folder.level(rho), local.weights, about | kept | {"rho": rho})
             write_json(self.folder.summary, summary)
         return summary
 

@@ -55,9 +55,8 @@ def _from_models(run: RunFolder, config: Config, rho: float | None) -> nn.Module
     weights, about = read_tensors(path)
     try:
         net = _build(config, about)
-        if rho is not None:
-            graph = ChannelGraph.trace(net, torch.zeros(1, *about["image"]))
-            net = Submodel.from_lists(graph, about["kept"]).shrink(net)
+        graph = ChannelGraph.trace(net, torch.zeros(1, *about["image"]))
+        net = Submodel.from_lists(graph, about["kept"]).shrink(net)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: its metadata lacks {error}") from error
     return _load(net, weights, path)
@@ -66,7 +65,8 @@ def _from_models(run: RunFolder, config: Config, rho: float | None) -> nn.Module
 def _build(config: Config, about: dict[str, Any]) -> nn.Module:
     classes, image = about["classes"], about["image"]
     net = build_net(config, num_classes=len(classes), in_channels=image[0])
-    return config.method.build().prepare(net)
+    head = ChannelGraph.trace(net, torch.zeros(1, *image)).head
+    return config.method.build().prepare(net, head)
 
 
 def _load(net: nn.Module, weights: State, path: Path) -> nn.Module:
@@ -87,5 +87,6 @@ def _from_checkpoint(run: RunFolder, config: Config, rho: float | None) -> nn.Mo
         "%s is not finished: this is the net after round %d of %d",
         *(run.path, server.round_num, config.rounds),
     )
-    local: LocalModel = server.model if rho is None else simulator.compact(server, rho)
+    whole = simulator.method.deliver(server)
+    local: LocalModel = whole if rho is None else simulator.compact(server, rho)
     return _load(local.submodel.shrink(simulator.net), local.weights, run.checkpoint)

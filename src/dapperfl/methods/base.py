@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dapperfl.core.aggregation import Aggregator, RecoveredMean
+from dapperfl.core.channels import Scope
 from dapperfl.core.messages import (
     Assignment,
     ClientUpdate,
@@ -23,9 +24,12 @@ from dapperfl.core.messages import (
     Work,
 )
 from dapperfl.core.net import Batch, Net
+from dapperfl.core.rng import Dice, generator
+from dapperfl.core.scores import Scores
+from dapperfl.core.state import State
 from dapperfl.core.submodel import Submodel
 from dapperfl.errors import ConfigError
-from dapperfl.settings import check_settings
+from dapperfl.settings import Range, check_settings, setting
 
 Statistics = Literal["average", "recalibrate"]
 
@@ -49,8 +53,8 @@ class Method:
 
     # --- once ---
 
-    def prepare(self, net: nn.Module) -> nn.Module:
-        """Return the net this method trains, e.g. with an added layer."""
+    def prepare(self, net: nn.Module, head: str | None) -> nn.Module:
+        """Return the net this method trains, e.g. with a layer added before its head."""
         return net
 
     def init(self, model: LocalModel, fleet: Sequence[Device]) -> ServerState:
@@ -64,12 +68,12 @@ class Method:
 
     # --- server ---
 
-    def compact(self, model: LocalModel, rho: float) -> Submodel:
-        """Choose the submodel of a global or tuned model that a device at level rho can train."""
-        return model.submodel.graph.full()
+    def compact(self, server: ServerState, rho: float) -> Submodel:
+        """Choose the submodel of the global model that a device at level rho takes home."""
+        return server.model.submodel.graph.full()
 
     def assign(
-        self, server: ServerState, device: Device, epochs: int, rng: torch.Generator
+        self, server: ServerState, device: Device, epochs: int, dice: Dice
     ) -> Assignment | None:
         """Say what a device is to do in the next round; None leaves it out."""
         return Assignment(server.round_num + 1, device, server.model, epochs)
@@ -85,7 +89,15 @@ class Method:
             mean.add(update.model, update.num_samples)
         return server.advance(mean.result())
 
+    def deliver(self, server: ServerState) -> LocalModel:
+        """Return the model that is evaluated and handed out."""
+        return server.model
+
     # --- client ---
+
+    def own(self, work: Work) -> State:
+        """Return tensors that this client trains beside the net; it finds them in `work.memory`."""
+        return {}
 
     def loss(self, net: Net, batch: Batch, work: Work) -> Tensor:
         """Return the objective of one batch."""
@@ -97,4 +109,34 @@ class Method:
 
     def report(self, net: Net, batches: Iterable[Batch], work: Work) -> Report:
         """Return what to send beside the weights, and what to keep for later rounds."""
-        return Report(memory=work.memory)
+        return Report()
+
+    def extra_forwards(self, work: Work) -> int:
+        """Count the forward passes that `loss` makes beside the training one, for the costs."""
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubmodelMethod(Method):
+    """A method whose server cuts a submodel for each device; only its scores differ."""
+
+    scope: Scope = setting("all", "cut inner channels only, or residual streams too")
+    multiple: int = setting(8, "channel counts are multiples of this where possible", Range(1))
+
+    def scores(self, server: ServerState, rng: torch.Generator) -> Scores:
+        """Say how much each channel is wanted in the next round; `rng` is the same for all."""
+        raise NotImplementedError
+
+    def compact(self, server: ServerState, rho: float) -> Submodel:
+        """Keep the best-scored channels that the budget of a level buys."""
+        scores = self.scores(server, generator(0, "compact"))
+        return scores.top(rho, scope=self.scope, multiple=self.multiple)
+
+    def assign(
+        self, server: ServerState, device: Device, epochs: int, dice: Dice
+    ) -> Assignment | None:
+        """Send a device the submodel of its level."""
+        scores = self.scores(server, dice.shared())
+        submodel = scores.top(device.rho, scope=self.scope, multiple=self.multiple)
+        small = LocalModel(submodel.slice(server.weights), submodel)
+        return Assignment(server.round_num + 1, device, small, epochs)

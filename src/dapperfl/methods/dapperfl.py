@@ -66,7 +66,11 @@ class DapperFL(Method):
         """Averaged, or recalibrated for the new global net in a phase of their own."""
         return self.bn_statistics
 
-    def compact(self, model: LocalModel, rho: float) -> Submodel:
+    def compact(self, server: ServerState, rho: float) -> Submodel:
+        """Prune the global model, as a device would without tuning it first."""
+        return self.prune(server.model, rho)
+
+    def prune(self, model: LocalModel, rho: float) -> Submodel:
         """Keep the channels with the largest l1 norm (Algorithm 1, line 3)."""
         scores = l1_scores(model.submodel.graph, model.weights)
         return scores.top(rho, scope=self.scope, multiple=self.multiple)
@@ -86,7 +90,7 @@ class DapperFL(Method):
         alpha = fusion_factor(work.round_num, self.alpha_0, self.alpha_min, self.epsilon)
         parameters = local.submodel.graph.parameters
         fused = fuse(work.model.weights, local.weights, alpha, parameters=parameters)
-        kept = self.compact(LocalModel(fused, local.submodel), work.device.rho)
+        kept = self.prune(LocalModel(fused, local.submodel), work.device.rho)
         return LocalModel(kept.slice(fused), kept)
 
     def aggregator(self, server: ServerState) -> Aggregator:

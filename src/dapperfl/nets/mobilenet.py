@@ -66,10 +66,13 @@ class InvertedResidual(nn.Module):
         layers += _conv_norm(hidden, channels)  # linear bottleneck: no activation after it
         self.body = nn.Sequential(*layers)
         self.adds_input = stride == 1 and in_channels == channels
+        self.step: nn.Parameter | None
+        self.register_parameter("step", None)  # room for methods that scale the branch
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output."""
         out: Tensor = self.body(x)
+        out = out if self.step is None else out * self.step
         return x + out if self.adds_input else out
 
 

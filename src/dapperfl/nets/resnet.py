@@ -33,10 +33,13 @@ class BasicBlock(nn.Module):
             if same_shape
             else _conv_norm(in_channels, channels, kernel=1, stride=stride)
         )
+        self.step: nn.Parameter | None
+        self.register_parameter("step", None)  # room for methods that scale the branch
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the block's output, after its last ReLU."""
         out = self.second(F.relu(self.first(x)))
+        out = out if self.step is None else out * self.step
         return F.relu(out + self.shortcut(x))
 
 

@@ -2,8 +2,8 @@
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -88,31 +88,51 @@ def train_client(
     """
     path = (work.round_num, work.device.id)
     batches = generator(seed, "batches", *path)
-    local = _start(net, work.model, settings)
+    own = {name: t.detach().clone().requires_grad_() for name, t in method.own(work).items()}
+    work = replace(work, memory={**work.memory, **own})
+    local = _start(net, work.model, settings, own)
     flops, peak = 0, 0
     device = next(net.parameters()).device
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(derive_seed(seed, "dropout", *path))
         for epoch in range(1, work.epochs + 1):
             now = cost(local.submodel)
-            flops, peak = flops + now.train_flops * data.num_samples, max(peak, now.parameters)
+            passes = now.train_flops + 2 * now.macs * method.extra_forwards(work)
+            flops, peak = flops + passes * data.num_samples, max(peak, now.parameters)
             loss = _run_epoch(method, local, work, data.epoch(batches))
             if not math.isfinite(loss):
                 raise RunError(f"the loss is {loss} in epoch {epoch}; try a smaller train.lr")
             model = LocalModel(snapshot(local.net), local.submodel)
             _follow(local, model, method.after_epoch(epoch, model, work), net)
     split = Net(local.net, local.submodel.graph.head)
-    report = method.report(split, data.clean(), work)
-    return Trained(_update(local, work, data, report, (loss, flops, peak)), report.memory)
+    clean = _Counted(data.clean())
+    report = method.report(split, clean, work)
+    flops += 2 * cost(local.submodel).macs * clean.examples
+    memory = {name: tensor.detach() for name, tensor in (own | report.memory).items()}
+    return Trained(_update(local, work, data, report, (loss, flops, peak)), memory)
 
 
-def _start(net: nn.Module, model: LocalModel, settings: TrainSettings) -> _Local:
+class _Counted:
+    """Counts the examples that a report looks at, each of which costs a forward pass."""
+
+    def __init__(self, batches: Iterator[Batch]) -> None:
+        self.batches = batches
+        self.examples = 0
+
+    def __iter__(self) -> Iterator[Batch]:
+        for batch in self.batches:
+            self.examples += len(batch.y)
+            yield batch
+
+
+def _start(net: nn.Module, model: LocalModel, settings: TrainSettings, own: State) -> _Local:
     """Build the assigned net and its optimiser; momentum starts at zero."""
     small = model.submodel.shrink(net)
     small.load_state_dict(model.weights)
     small.train()
+    groups: list[dict[str, Any]] = [{"params": list(small.parameters())}]
     optimiser = torch.optim.SGD(
-        small.parameters(),
+        [*groups, {"params": list(own.values())}],
         lr=settings.lr,
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
@@ -162,8 +182,9 @@ def _shrink(local: _Local, before: LocalModel, after: LocalModel, template: nn.M
     local.net = after.submodel.shrink(template)
     local.net.train()
     local.submodel = after.submodel
-    group = {k: v for k, v in local.optimiser.param_groups[0].items() if k != "params"}
-    local.optimiser = torch.optim.SGD(local.net.parameters(), **group)
+    for parameter in old.values():
+        local.optimiser.state.pop(parameter, None)
+    local.optimiser.param_groups[0]["params"] = list(local.net.parameters())
     for name, parameter in local.net.named_parameters():
         if name in momentum:
             local.optimiser.state[parameter]["momentum_buffer"] = momentum[name].clone()

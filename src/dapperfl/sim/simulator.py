@@ -27,7 +27,7 @@ from dapperfl.core.messages import (
     ServerState,
     StatisticsTask,
 )
-from dapperfl.core.rng import generator
+from dapperfl.core.rng import Dice, generator
 from dapperfl.core.state import snapshot
 from dapperfl.data.batches import Batches
 from dapperfl.data.benchmark import Examples, Federation
@@ -109,8 +109,10 @@ class Simulator:
         self.train = train or TrainSettings()
         self.seed, self.num_rounds, self.participation = seed, rounds, participation
         self.device = device
-        self.net = method.prepare(net).to(device)
-        self.graph = ChannelGraph.trace(self.net, self._example())
+        plain = ChannelGraph.trace(net.to(device), self._example())
+        self.net = method.prepare(net, plain.head).to(device)
+        same = self.net is net
+        self.graph = plain if same else ChannelGraph.trace(self.net, self._example())
         self.data = {d.id: self._batches(federation.train[d.id]) for d in federation.devices}
         self.test = {
             domain: self._batches(examples, batch_size=EVALUATION_BATCH)
@@ -160,7 +162,7 @@ class Simulator:
         empty = 0 if first else state.empty_rounds + 1
         return RoundRecord(
             round_num=after.round_num,
-            accuracy=self.evaluate(after.model),
+            accuracy=self.evaluate(self.method.deliver(after)),
             seconds=time.perf_counter() - began,
             costs=tally.costs,
             left_out=tuple(tally.left_out),
@@ -181,7 +183,7 @@ class Simulator:
         start = self.start().server
         costs = []
         for rho in sorted({device.rho for device in self.federation.devices}):
-            submodel = self.method.compact(start.model, rho)
+            submodel = self.method.compact(start, rho)
             price = cost(submodel)
             held = sum(p.numel() for p in submodel.shrink(self.net).parameters())
             assert held == price.parameters
@@ -194,7 +196,7 @@ class Simulator:
         Where the method measures batch-norm statistics, those of the small net are measured by
         the level's own devices.
         """
-        submodel = self.method.compact(server.model, rho)
+        submodel = self.method.compact(server, rho)
         model = LocalModel(submodel.slice(server.weights), submodel)
         small = replace(server, model=model)
         if self.method.statistics == "recalibrate" and submodel.kept:
@@ -214,8 +216,8 @@ class Simulator:
 
     def _assignments(self, server: ServerState, cohort: list[Device]) -> Iterator[Assignment]:
         for device in cohort:
-            rng = generator(self.seed, "assign", server.round_num + 1, device.id)
-            assignment = self.method.assign(server, device, self.train.epochs, rng)
+            dice = Dice(self.seed, server.round_num + 1, device.id)
+            assignment = self.method.assign(server, device, self.train.epochs, dice)
             if assignment is not None:
                 yield assignment
 
