@@ -68,20 +68,17 @@ def keep_for_budget(
         raise BudgetError(f"rho must be at least 0 and below 1, not {rho}")
     if multiple < 1:
         raise BudgetError(f"multiple must be at least 1, not {multiple}")
-    groups = graph.in_scope(scope)
     if rho == 0:
-        return {group: group.size for group in groups}
+        return {group: group.size for group in graph.in_scope(scope)}
     sizes = _Sizes(graph)
     dense_parameters, dense_macs = sizes.of({})
     budget = (1 - rho) * dense_parameters + 1e-6
-    while True:
-        steps = {group: min(lcm(multiple, group.bundle), group.size) for group in groups}
-        smallest = sizes.of(steps)[0]
-        if smallest <= budget:
-            break
+    steps = _steps(graph, scope, multiple)
+    while (smallest := sizes.of(steps)[0]) > budget:
         if multiple == 1:
             raise _unreachable(rho, scope, smallest / dense_parameters)
         multiple //= 2
+        steps = _steps(graph, scope, multiple)
     counts = _uniform(sizes, steps, budget)
     counts = _raised(sizes, counts, steps, (budget, (1 - rho) * dense_macs))
     while sizes.of(counts)[0] < budget - _SLACK * dense_parameters:
@@ -93,6 +90,11 @@ def keep_for_budget(
 
 
 _SLACK = 0.02  # a share of the parameters that may be left unspent to keep the MACs low
+
+
+def _steps(graph: "ChannelGraph", scope: "Scope", multiple: int) -> dict["Group", int]:
+    """Return by how many channels each group can grow; also the fewest it can keep."""
+    return {g: min(lcm(multiple, g.bundle), g.size) for g in graph.in_scope(scope)}
 
 
 def _unreachable(rho: float, scope: str, share: float) -> BudgetError:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dapperfl.core.layers import refresh_sizes
 from dapperfl.core.state import State
+from dapperfl.core.tracing import named_tensors
 from dapperfl.errors import MessageError
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Submodel:
             if name in small:
                 self.check_shape(name, small[name])
                 block = kept_block(self.indices.get(name, ()), tensor)
-                result[name][block] = small[name].to(tensor.dtype)
+                result[name][block] = small[name].to(tensor)
         return result
 
     def mask(self, state: State) -> State:
@@ -93,15 +94,17 @@ class Submodel:
 
     def shrink(self, net: nn.Module) -> nn.Module:
         """Return a physically smaller copy of a net; draws no random numbers."""
-        names = {id(tensor): name for name, tensor in _tensors(net)}
+        names = {id(tensor): name for name, tensor in named_tensors(net)}
         memo: dict[int, object] = {}
-        for name, tensor in _tensors(net):  # deepcopy finds the small tensors instead of copying
+        for name, tensor in named_tensors(
+            net
+        ):  # deepcopy finds the small tensors instead of copying
             if names[id(tensor)] == name:
                 small = self._cut(name, tensor.detach()).clone()
                 if isinstance(tensor, nn.Parameter):
                     small = nn.Parameter(small, requires_grad=tensor.requires_grad)
                 memo[id(tensor)] = small
-        smaller = copy.deepcopy(net, memo)
+        smaller = copy_net(net, memo)
         for resize in self.graph.resizes:
             count = int(self.flags[resize.channels].sum()) // resize.divisor
             setattr(smaller.get_submodule(resize.where), resize.attribute, count)
@@ -137,6 +140,16 @@ class Submodel:
         return tensor
 
 
+def copy_net(net: nn.Module, memo: dict[int, object] | None = None) -> nn.Module:
+    """Copy a net, even one that holds on to activations of its last training step."""
+    memo = {} if memo is None else memo
+    for module in net.modules():
+        for value in vars(module).values():
+            if isinstance(value, Tensor) and not value.is_leaf:
+                memo[id(value)] = value.detach().clone()
+    return copy.deepcopy(net, memo)
+
+
 def kept_block(index: Index, tensor: Tensor) -> tuple[Any, ...]:
     """Return what picks the kept block of a full tensor by advanced indexing."""
     if not index:
@@ -148,11 +161,6 @@ def kept_block(index: Index, tensor: Tensor) -> tuple[Any, ...]:
         kept = cut[axis] if axis in cut else torch.arange(tensor.shape[axis])
         block.append(kept.to(tensor.device).reshape([-1] + [1] * (high - axis)))
     return tuple(block)
-
-
-def _tensors(net: nn.Module) -> list[tuple[str, Tensor]]:
-    parameters = net.named_parameters(remove_duplicate=False)
-    return [*parameters, *net.named_buffers(remove_duplicate=False)]
 
 
 def _misfit(name: str, found: torch.Size, expected: tuple[int, ...]) -> MessageError:

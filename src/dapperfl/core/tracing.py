@@ -2,77 +2,49 @@
 
 Calls are seen at the level of torch functions, below modules and above kernels, so `nn.Conv2d` and
 `F.conv2d` are one thing, and Python control flow needs no support. Which axes are the same
-channels is worked out on *shadows*: a shadow has its tensor's shape and holds, for each entry, the
-number of the channel it belongs to (or NO_CHANNEL). Reshapes and concatenations are then simply
-applied to the shadows as well.
+channels is worked out on *shadows* (see `shadows`): the rules of `layers` say what a call does to
+them, and `Trace` keeps what was learnt.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
 
-from dapperfl.errors import TraceError
-
-NO_CHANNEL = -1  # an entry that belongs to no channel: image input, positions, constants
-
-
-class Ties:
-    """Numbers that must share one fate: a union-find over channels."""
-
-    def __init__(self) -> None:
-        self.parent: list[int] = []
-
-    def grow(self, count: int) -> None:
-        """Add so many numbers, each on its own."""
-        self.parent.extend(range(len(self.parent), len(self.parent) + count))
-
-    def root(self, item: int) -> int:
-        """Return the representative of a number."""
-        while self.parent[item] != item:
-            self.parent[item] = self.parent[self.parent[item]]
-            item = self.parent[item]
-        return item
-
-    def unite(self, first: int, second: int) -> None:
-        """Tie two numbers; the smaller representative stays."""
-        low, high = sorted((self.root(first), self.root(second)))
-        self.parent[high] = low
+from dapperfl.core.calls import Call, canonical_name, tensors_in
+from dapperfl.core.shadows import NO_CHANNEL, Ties, blank, distinct, distinct_pairs, varies
 
 
-@dataclass(frozen=True)
-class Call:
-    """One operation of the net: its canonical name, its layer, its arguments and its result."""
+class Rules(dict[str, Callable[["Trace", Call], Any]]):
+    """Channel rules by the name of the operation; a rule returns its results' shadows."""
 
-    name: str
-    where: str  # dotted path of the innermost module
-    module: nn.Module
-    func: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    out: Any
+    def on(self, *names: str) -> Callable[..., Any]:
+        """Register a rule for operations of these names; one string may hold several."""
 
-    def arg(self, position: int, name: str, default: Any = None) -> Any:
-        """Return an argument, wherever it was given."""
-        if len(self.args) > position:
-            return self.args[position]
-        return self.kwargs.get(name, default)
+        def register(rule: Callable[["Trace", Call], Any]) -> Callable[["Trace", Call], Any]:
+            self.update(dict.fromkeys(" ".join(names).split(), rule))
+            return rule
 
-    def __str__(self) -> str:
-        return f'"{self.name}" in {self.where or "the top module"} ({type(self.module).__name__})'
+        return register
 
 
 @dataclass(frozen=True)
 class Producer:
-    """A layer that creates channels: numbers start … start + count - 1."""
+    """A weight that creates channels: numbers start … start + count - 1."""
 
-    name: str
+    name: str  # of its layer, or its own if it is not called "weight"
     start: int
     count: int
+    where: str
     module: nn.Module
+
+    def channels(self) -> range:
+        """Return its channels' numbers."""
+        return range(self.start, self.start + self.count)
 
 
 @dataclass(frozen=True)
@@ -95,12 +67,23 @@ class Resize:
     divisor: int
 
 
+@dataclass(frozen=True)
+class Vector:
+    """A tensor made entry by entry from learnt vectors, such as `gamma.view(1, -1, 1, 1)`."""
+
+    tensor: Tensor
+    positions: Tensor  # of each entry in the vectors
+    sources: tuple[Tensor, ...]
+
+
 @dataclass
 class Trace:
     """What is known about a net while it is being watched."""
 
     names: Mapping[int, list[str]]  # id of a parameter or buffer -> its names in the state
+    batch: int  # samples in the example
     shadows: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
+    vectors: dict[int, Vector] = field(default_factory=dict)
     ties: Ties = field(default_factory=Ties)  # the same channel
     bundles: Ties = field(default_factory=Ties)  # channels that stay or go together
     axes: dict[tuple[str, int], Tensor] = field(default_factory=dict)
@@ -111,7 +94,6 @@ class Trace:
     gates: set[str] = field(default_factory=set)
     arithmetic: list[Arithmetic] = field(default_factory=list)
     resizes: list[Resize] = field(default_factory=list)
-    plain: set[int] = field(default_factory=set)  # tensors made from the image alone
 
     def shadow(self, tensor: Any) -> Tensor | None:
         """Return the shadow of an activation, or None for anything else."""
@@ -136,10 +118,13 @@ class Trace:
         known = self.axes.get((names[0], axis))
         if known is not None:
             return known
-        start, count = len(self.ties.parent), tensor.shape[axis]
+        start, count = len(self.ties), tensor.shape[axis]
         self.ties.grow(count)
         self.bundles.grow(count)
-        self.producers.append(Producer(call.where, start, count, call.module))
+        name = names[0].removesuffix(".weight")
+        if any(name == producer.name for producer in self.producers):
+            name = f"{name}[{axis}]"  # an embedding whose table is the last layer's weight as well
+        self.producers.append(Producer(name, start, count, call.where, call.module))
         channels = torch.arange(start, start + count)
         self.bind(tensor, axis, channels, call)
         return channels
@@ -170,11 +155,22 @@ class Trace:
             if len(real) < len(row):
                 self.pin(torch.tensor(real), reason)
 
+    def bundle_blocks(self, channels: Tensor, blocks: int, call: Call) -> None:
+        """Make every block lose the same positions, and so equally many channels."""
+        self.bundle(channels.reshape(blocks, -1).T, f"block of {call} with uncut channels")
+
     def pin(self, channels: Tensor, reason: str) -> None:
         """Say that these channels always stay."""
-        for channel in torch.unique(channels).tolist():
+        for channel in distinct(channels):
             if channel >= 0:
                 self.pinned.setdefault(channel, reason)
+
+    def pin_all(self, value: Any, reason: str) -> None:
+        """Say that the channels of all activations in a nested value always stay."""
+        for tensor in tensors_in(value):
+            shadow = self.shadow(tensor)
+            if shadow is not None:
+                self.pin(shadow, reason)
 
     def along(self, shadow: Tensor, axis: int, call: Call) -> Tensor:
         """Return the channels along one axis; they are pinned if other axes decide as well."""
@@ -189,38 +185,20 @@ class Trace:
         return line.flatten()
 
 
-def varies(shadow: Tensor, axis: int) -> bool:
-    """Tell whether the channel depends on the position along this axis."""
-    if shadow.shape[axis] <= 1 or shadow.stride(axis) == 0:
-        return False
-    return bool((shadow != shadow.narrow(axis, 0, 1)).any())
-
-
-def distinct_pairs(first: Tensor, second: Tensor) -> Iterator[tuple[int, int]]:
-    """Yield the distinct pairs of entries of two shadows of one shape."""
-    for axis in range(first.dim()):
-        if first.stride(axis) == 0 and second.stride(axis) == 0:  # expanded: all entries equal
-            first, second = first.narrow(axis, 0, 1), second.narrow(axis, 0, 1)
-    span = int(torch.maximum(first.amax(), second.amax())) + 2 if first.numel() else 2
-    for code in torch.unique((first + 1) * span + second + 1).tolist():
-        yield code // span - 1, code % span - 1
+Handler = Callable[[Trace, Call], None]
 
 
 class Watcher(TorchFunctionMode):
-    """Hands every torch call on activations to `handle`, with the layer it came from."""
+    """Hands every torch call to `handle`, with the layer it came from."""
 
-    def __init__(self, net: nn.Module, trace: Trace, handle: Callable[[Trace, Call], None]) -> None:
+    def __init__(self, net: nn.Module, trace: Trace, handle: Handler) -> None:
         super().__init__()
         self.trace, self.handle = trace, handle
         self.stack: list[tuple[str, nn.Module]] = [("", net)]
-        self.hooks = [
-            hook
-            for name, module in net.named_modules()
-            for hook in (
-                module.register_forward_pre_hook(self._enter(name)),
-                module.register_forward_hook(self._leave, always_call=True),
-            )
-        ]
+        self.hooks: list[RemovableHandle] = []
+        for name, module in net.named_modules():
+            self.hooks.append(module.register_forward_pre_hook(self._enter(name)))
+            self.hooks.append(module.register_forward_hook(self._leave, always_call=True))
 
     def _enter(self, name: str) -> Callable[..., None]:
         def enter(module: nn.Module, _: Any) -> None:
@@ -242,73 +220,35 @@ class Watcher(TorchFunctionMode):
         kwargs = kwargs or {}
         out = func(*args, **kwargs)
         where, module = self.stack[-1]
-        if any(self.trace.shadow(tensor) is not None for tensor in tensors_in((args, kwargs))):
-            call = Call(canonical_name(func), where, module, func, args, kwargs, out)
-            self.handle(self.trace, call)
+        self.handle(self.trace, Call(canonical_name(func), where, module, func, args, kwargs, out))
         return out
 
 
-def watch(
-    net: nn.Module, example: Tensor, handle: Callable[[Trace, Call], None]
-) -> tuple[Trace, Any]:
-    """Run a net once and hand every call to `handle`; return what was learnt and the output."""
-    names: dict[int, list[str]] = {}
-    tensors = [*net.named_parameters(remove_duplicate=False)]
-    for name, tensor in [*tensors, *net.named_buffers(remove_duplicate=False)]:
-        names.setdefault(id(tensor), []).append(name)
-    trace = Trace(names)
-    trace.set_shadow(example, torch.full((1,), NO_CHANNEL).expand(example.shape))
-    trace.plain.add(id(example))
+def watch(net: nn.Module, trace: Trace, example: Tensor, handle: Handler) -> Any:
+    """Run a net once, hand every call to `handle` and return the net's output.
+
+    Gradients are on: they tell which layers would have to pass one further down.
+    """
+    example = example.clone()
+    trace.set_shadow(example, blank(example.shape))
     watcher = Watcher(net, trace, handle)
     try:
-        with torch.no_grad(), watcher:
-            return trace, net(example)
+        with torch.enable_grad(), watcher:
+            return net(example)
     finally:
         for hook in watcher.hooks:
             hook.remove()
 
 
-def tensors_in(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors inside nested tuples, lists and dicts."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from tensors_in(item)
-    elif isinstance(value, Mapping):
-        yield from tensors_in(list(value.values()))
+def new_trace(net: nn.Module, batch: int) -> Trace:
+    """Return a trace that knows the net's tensors by name, and nothing else yet."""
+    names: dict[int, list[str]] = {}
+    for name, tensor in named_tensors(net):
+        names.setdefault(id(tensor), []).append(name)
+    return Trace(names, batch)
 
 
-def canonical_name(func: Callable[..., Any]) -> str:
-    """Give an operation one name, however it was written: `+`, `add_`, `torch.add` are "add"."""
-    name = func.__name__
-    if name == "__get__":  # a property such as x.T
-        return str(getattr(func, "__self__", func).__name__)
-    if name.startswith("__") and name.endswith("__"):
-        name = name.strip("_")
-        name = name[1:] if name[0] in "ir" and name[1:] in _OPERATORS else name
-    name = name.strip("_")
-    return _ALIASES.get(name, name)
-
-
-_OPERATORS = {"add", "sub", "mul", "div", "truediv", "floordiv", "pow", "mod", "matmul"}
-_ALIASES = {
-    "truediv": "div",
-    "true_divide": "div",
-    "divide": "div",
-    "multiply": "mul",
-    "subtract": "sub",
-    "rsub": "sub",
-    "concat": "cat",
-    "concatenate": "cat",
-    "absolute": "abs",
-    "clip": "clamp",
-}
-
-
-def unknown(call: Call) -> TraceError:
-    """Say that there is no rule for an operation."""
-    return TraceError(
-        f"no channel rule for {call}; add one to dapperfl/core/layers.py, "
-        "or write the layer with operations listed there"
-    )
+def named_tensors(net: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return all parameters and buffers, shared ones under each of their names."""
+    parameters = net.named_parameters(remove_duplicate=False)
+    return [*parameters, *net.named_buffers(remove_duplicate=False)]

@@ -1,0 +1,244 @@
+"""Channel rules of operations that move, pick, pool or fold entries.
+
+What is done to a tensor is done to its shadow. Channels that a fixed size or position in code
+would cut apart are pinned and stay full.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from dapperfl.core.calls import Call, tensors_in
+from dapperfl.core.elementwise import first_shadow, multiplies
+from dapperfl.core.shadows import NO_CHANNEL, blank, distinct, slim, spread, varies
+from dapperfl.core.tracing import Rules, Trace
+
+RULES = Rules()
+
+
+def replay(call: Call, shadow_of: Callable[[Tensor], Tensor | None]) -> Any:
+    """Run a call on the shadows of its operands; tensors without one hold no channels."""
+
+    def shadowed(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            shadow = shadow_of(value)
+            if shadow is None and not value.is_floating_point():
+                return value.cpu()  # an index
+            shadow = blank(value.shape) if shadow is None else shadow
+            return shadow.expand(shadow.shape)  # its own object, which in-place calls may reshape
+        if isinstance(value, tuple | list):
+            return type(value)([shadowed(item) for item in value])
+        return value
+
+    kwargs = {name: shadowed(value) for name, value in call.kwargs.items()}
+    return call.func(*shadowed(call.args), **kwargs)
+
+
+# --- moving ----------------------------------------------------------------------------------
+
+
+@RULES.on(
+    "permute transpose t T mT H mH movedim squeeze unsqueeze expand expand_as broadcast_to "
+    "repeat tile repeat_interleave stack hstack vstack dstack column_stack atleast_2d "
+    "atleast_3d"
+)
+def moves(trace: Trace, call: Call) -> Tensor:
+    """Move or repeat entries; nothing is lost and nothing is cut by a fixed size."""
+    result: Tensor = replay(call, trace.shadow)
+    return result
+
+
+@RULES.on("cat")
+def concatenates(trace: Trace, call: Call) -> Tensor:
+    """Put channels side by side, on axes that change only; concatenation makes no stream."""
+    axis = call.arg(1, "dim", call.kwargs.get("axis", 0)) % call.out.dim()
+    shadows = []
+    for tensor in tensors_in(call.arg(0, "tensors")):
+        shadow = trace.shadow(tensor)
+        shadows.append(blank(tensor.shape) if shadow is None else shadow)
+    for other in range(call.out.dim()):
+        if other != axis and not any(varies(shadow, other) for shadow in shadows):
+            shadows = [shadow.narrow(other, 0, 1) for shadow in shadows]
+    return torch.cat(shadows, axis).expand(call.out.shape)
+
+
+@RULES.on("view reshape flatten unflatten view_as reshape_as ravel")
+def reshapes(trace: Trace, call: Call) -> Tensor:
+    """Merge axes freely; an axis of channels that is split in two loses the same of each block."""
+    shadow, shape = first_shadow(trace, call), call.out.shape
+    result = shadow.reshape(shape)
+    for old, new in _blocks(shadow.shape, shape):
+        if sum(varies(result, axis) for axis in new) > 1:
+            long = [axis for axis in old if shadow.shape[axis] > 1]
+            pieces = [shape[axis] for axis in new if shape[axis] > 1]
+            if len(long) == 1 and len(pieces) == 2:  # a channel shuffle begins like this
+                trace.bundle_blocks(trace.along(shadow, long[0], call), pieces[0], call)
+            else:
+                trace.pin(shadow, f"split into several axes by {call}")
+    return result
+
+
+def _blocks(old: torch.Size, new: torch.Size) -> Iterator[tuple[range, range]]:
+    """Yield the smallest runs of axes that a reshape turns into each other."""
+    i = j = 0
+    while i < len(old) and j < len(new):
+        end_i, end_j, size_i, size_j = i + 1, j + 1, old[i], new[j]
+        while size_i != size_j:
+            if size_i < size_j:
+                size_i, end_i = size_i * old[end_i], end_i + 1
+            else:
+                size_j, end_j = size_j * new[end_j], end_j + 1
+        yield range(i, end_i), range(j, end_j)
+        i, j = end_i, end_j
+
+
+@RULES.on("channel_shuffle native_channel_shuffle")
+def shuffles(trace: Trace, call: Call) -> Tensor:
+    """Interleave blocks of channels, which lose the same positions."""
+    channels, groups = trace.along(first_shadow(trace, call), 1, call), call.arg(1, "groups")
+    trace.bundle_blocks(channels, groups, call)
+    return spread(channels.reshape(groups, -1).T.flatten(), 1, call.out.shape)
+
+
+@RULES.on("pixel_shuffle")
+def folds_pixels(trace: Trace, call: Call) -> Tensor:
+    """Turn factor² channels into one of more pixels: they share one fate."""
+    channels = trace.along(first_shadow(trace, call), 1, call)
+    blocks = channels.reshape(-1, call.arg(1, "upscale_factor") ** 2)
+    leads = blocks[:, :1].expand_as(blocks)
+    trace.tie(blocks, leads, f"tied to an uncut channel by {call}")
+    return spread(leads[:, 0], 1, call.out.shape)
+
+
+@RULES.on("pixel_unshuffle")
+def unfolds_pixels(trace: Trace, call: Call) -> Tensor:
+    """Turn one channel into factor² of fewer pixels."""
+    channels = trace.along(first_shadow(trace, call), 1, call)
+    repeated = channels.repeat_interleave(call.arg(1, "downscale_factor") ** 2)
+    return spread(repeated, 1, call.out.shape)
+
+
+@RULES.on("roll flip")
+def turns(trace: Trace, call: Call) -> Tensor:
+    """Reorder entries along axes; channels among them stay full."""
+    shadow = first_shadow(trace, call)
+    axes = call.arg(1, "dims") if call.name == "flip" else call.arg(2, "dims")
+    axes = (axes,) if isinstance(axes, int) else axes
+    if not axes or any(varies(shadow, axis) for axis in axes):
+        trace.pin(shadow, f"reordered by {call}")
+    return shadow
+
+
+# --- picking ---------------------------------------------------------------------------------
+
+
+@RULES.on("chunk split split_with_sizes tensor_split")
+def splits(trace: Trace, call: Call) -> list[Tensor]:
+    """Cut into parts; equal parts stay equal, for they lose the same positions."""
+    shadow, axis = first_shadow(trace, call), call.arg(2, "dim", 0)
+    parts = list(replay(call, trace.shadow))
+    if varies(shadow, axis):
+        channels = trace.along(shadow, axis, call)
+        if len({part.shape[axis] for part in parts}) > 1:
+            trace.pin(channels, f"cut into unequal parts by {call}")
+        else:
+            trace.bundle_blocks(channels, len(parts), call)
+    return parts
+
+
+@RULES.on("glu")
+def gates_halves(trace: Trace, call: Call) -> Tensor:
+    """Multiply one half of the channels by a gate made of the other."""
+    shadow, axis = first_shadow(trace, call), call.arg(1, "dim", -1)
+    first, second = shadow.chunk(2, axis)
+    trace.tie(first, second, f"gated by an uncut channel in {call}")
+    return first
+
+
+@RULES.on("getitem narrow select index_select unbind gather take_along_dim")
+def picks(trace: Trace, call: Call) -> Any:
+    """Take some entries; channels picked by a fixed position stay full."""
+    shadow, source = first_shadow(trace, call), call.arg(0, "input")
+    parts = list(tensors_in(replay(call, lambda t: shadow if t is source else None)))
+    whole = distinct(shadow)
+    if len(call.operands()) > 1 or any(distinct(part) != whole for part in parts):
+        trace.pin(shadow, f"cut at a fixed position by {call}")
+    return parts
+
+
+# --- pooling, padding, resizing --------------------------------------------------------------
+
+
+@RULES.on(
+    *(f"{kind}_pool{n}d" for n in "123" for kind in ("avg", "max", "lp")),
+    *(f"adaptive_{kind}_pool{n}d" for n in "123" for kind in ("avg", "max")),
+    *(f"{kind}max_pool{n}d_with_indices" for n in "123" for kind in ("", "adaptive_")),
+    "interpolate upsample upsample_nearest upsample_bilinear",
+)
+def pools(trace: Trace, call: Call) -> list[Tensor]:
+    """Work on positions inside each channel (axis 1 of a batch)."""
+    channels = trace.along(first_shadow(trace, call), 1, call)
+    return [spread(channels, 1, out.shape) for out in tensors_in(call.out)]
+
+
+@RULES.on("pad constant_pad_nd")
+def pads(trace: Trace, call: Call) -> Tensor:
+    """Add positions; added channels (an identity shortcut that grows) are no one's."""
+    shadow, amounts = first_shadow(trace, call), list(call.arg(1, "pad"))
+    for step in range(len(amounts) // 2):
+        axis, ends = shadow.dim() - 1 - step, amounts[2 * step : 2 * step + 2]
+        if not varies(shadow, axis):
+            size = [-1] * shadow.dim()
+            size[axis] = call.out.shape[axis]
+            shadow = shadow.narrow(axis, 0, 1).expand(size)
+        elif any(ends):
+            if min(ends) < 0:
+                trace.pin(shadow, f"cut at a fixed position by {call}")
+            wide = F.pad(slim(shadow), [0] * (2 * step) + ends, value=NO_CHANNEL)
+            size = list(shadow.shape)
+            size[axis] = call.out.shape[axis]
+            shadow = wide.expand(size)
+    return shadow
+
+
+# --- folding ---------------------------------------------------------------------------------
+
+
+@RULES.on(
+    "mean sum amax amin std var std_mean var_mean logsumexp prod argmax argmin median all any "
+    "norm vector_norm linalg_vector_norm"
+)
+def folds(trace: Trace, call: Call) -> list[Tensor]:
+    """Fold axes; a folded axis of channels stays full."""
+    shadow, outs = first_shadow(trace, call), list(tensors_in(call.out))
+    axes = call.arg(2 if call.name.endswith("norm") else 1, "dim", call.kwargs.get("axis"))
+    if axes is None or isinstance(axes, bool) or axes in ([], ()):
+        axes = tuple(range(shadow.dim()))
+    axes = (axes,) if isinstance(axes, int) else tuple(axes)
+    if any(varies(shadow, axis) for axis in axes):
+        trace.pin(shadow, f"folded by {call}")
+        return [blank(out.shape) for out in outs]
+    for axis in axes:
+        shadow = shadow.narrow(axis, 0, 1)
+    return [shadow.reshape(out.shape) for out in outs]
+
+
+@RULES.on("max min")
+def extremes(trace: Trace, call: Call) -> Any:
+    """Take the largest of two tensors, or along an axis, or of all."""
+    if isinstance(call.arg(1, "other"), Tensor):
+        return multiplies(trace, call)
+    return folds(trace, call)
+
+
+@RULES.on(
+    "bmm baddbmm addmm einsum tensordot outer scaled_dot_product_attention cosine_similarity "
+    "tril triu sort topk unfold fold"
+)
+def mixes(trace: Trace, call: Call) -> list[Tensor]:
+    """Entries of different channels meet: all of them stay full."""
+    trace.pin_all((call.args, call.kwargs), f"mixed by {call}")
+    return [blank(out.shape) for out in tensors_in(call.out)]

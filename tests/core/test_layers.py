@@ -1,0 +1,242 @@
+"""Rules of single operations: what is cut, what stays full and why, what is refused."""
+
+from typing import Any
+
+import pytest
+import torch
+from tests.core.made import Made, conv, gap, learnt, trace
+from torch import nn
+from torch.nn import functional as F
+
+from dapperfl.core.channels import ChannelGraph
+from dapperfl.core.layers import RULES, refresh_sizes
+from dapperfl.errors import TraceError
+
+
+def attention(net, x):
+    x = net.patch(x).flatten(2).transpose(1, 2)
+    b, n, c = x.shape
+    q, k, v = net.qkv(x).reshape(b, n, 3, 2, c // 2).permute(2, 0, 3, 1, 4)
+    x = ((q @ k.transpose(-2, -1)).softmax(-1) @ v).transpose(1, 2).reshape(b, n, c)
+    return net.fc(net.mlp(x).relu().mean(1))
+
+
+def squeezed(net, x):
+    x = net.c(x)
+    weights = torch.sigmoid(net.e(gap(x)[:, None, :]))  # a convolution over the channels
+    return net.fc(gap(x * weights.transpose(1, 2)[..., None]))
+
+
+CUT: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] = {
+    "a transposed parameter is no layer": (
+        lambda net, x: net.fc(net.m(gap(net.c(x))) @ net.w.t()),
+        {"c": conv(3, 8), "m": nn.Linear(8, 7), "w": learnt(6, 7), "fc": nn.Linear(6, 5)},
+        {"c": 8}, {"m": "mixed by"},
+    ),
+    "a matrix product with a parameter is a linear layer": (
+        lambda net, x: net.fc(torch.relu(gap(net.c(x)) @ net.w + net.b)),
+        {"c": conv(3, 8), "w": learnt(8, 6), "b": learnt(6), "fc": nn.Linear(6, 5)},
+        {"c": 8, "w": 6}, {},
+    ),
+    "attention stays full, what follows does not": (
+        attention,
+        {"patch": nn.Conv2d(3, 8, 4, 4), "qkv": nn.Linear(8, 24), "mlp": nn.Linear(8, 6),
+         "fc": nn.Linear(6, 5)},
+        {"mlp": 6}, {"qkv": "split into several axes", "patch": "a size is fixed in code"},
+    ),
+    "a convolution over the channel axis": (
+        squeezed,
+        {"c": conv(3, 8), "e": nn.Conv1d(1, 1, 3, padding=1), "fc": nn.Linear(8, 5)},
+        {}, {"c": "mixed with another axis", "e": "spread over other channels"},
+    ),
+    "a permutation written down": (
+        lambda net, x: net.fc(gap(net.c(x)[:, net.order])),
+        {"c": conv(3, 4), "order": torch.tensor([2, 0, 3, 1]), "fc": nn.Linear(4, 5)},
+        {}, {"c": "cut at a fixed position"},
+    ),
+    "a choice computed from data": (
+        lambda net, x: net.fc(gap(net.c(x))[:, gap(net.c(x))[0] >= -99]),
+        {"c": conv(3, 6), "fc": nn.Linear(6, 5)},
+        {}, {"c": "cut at a fixed position"},
+    ),
+    "numbers that count channels": (
+        lambda net, x: net.fc(gap(net.c(x)) + torch.arange(net.c.out_channels)),
+        {"c": conv(3, 8), "fc": nn.Linear(8, 5)},
+        {}, {"c": "tied to a tensor without channels"},
+    ),
+    "a slice that takes everything": (
+        lambda net, x: net.fc(gap(torch.cat([net.c(x), net.d(net.c(x))], 1)[:, :12])),
+        {"c": conv(3, 6), "d": conv(6, 6, groups=6), "fc": nn.Linear(12, 5)},
+        {"c": 6}, {},
+    ),
+    "a fold of channels": (
+        lambda net, x: net.fc(net.c(x).amax(1).flatten(1)),
+        {"c": conv(3, 6), "fc": nn.Linear(64, 5)},
+        {}, {"c": "folded by"},
+    ),
+    "channels in reverse": (
+        lambda net, x: net.fc(gap(net.c(x).flip(1))),
+        {"c": conv(3, 6), "fc": nn.Linear(6, 5)},
+        {}, {"c": "reordered by"},
+    ),
+    "norms without parameters": (
+        lambda net, x: net.fc(gap(net.i(net.g(net.b(net.c(x)))))),
+        {"c": conv(3, 8), "b": nn.BatchNorm2d(8, affine=False, track_running_stats=False),
+         "g": nn.GroupNorm(4, 8, affine=False), "i": nn.InstanceNorm2d(8), "fc": nn.Linear(8, 5)},
+        {"c": 8}, {},
+    ),
+    "a blur with a fixed filter": (
+        lambda net, x: net.fc(gap(F.conv2d(net.c(x), net.blur, groups=net.blur.shape[0]))),
+        {"c": conv(3, 8), "blur": torch.ones(8, 1, 3, 3) / 9, "fc": nn.Linear(8, 5)},
+        {"c": 8}, {},
+    ),
+    "a transposed convolution in groups": (
+        lambda net, x: net.fc(gap(net.d(net.up(net.c(x))))),
+        {"c": conv(3, 8), "up": nn.ConvTranspose2d(8, 8, 2, 2, groups=4), "d": conv(8, 6),
+         "fc": nn.Linear(6, 5)},
+        {"d": 6}, {"c": "filtered in groups"},
+    ),
+    "unequal parts": (
+        lambda net, x: net.fc(torch.cat([gap(p) for p in net.c(x).split([2, 6], 1)], 1)),
+        {"c": conv(3, 8), "fc": nn.Linear(8, 5)},
+        {}, {"c": "cut into unequal parts"},
+    ),
+    "equal parts by their number": (
+        lambda net, x: net.fc(gap(torch.mul(*torch.tensor_split(net.c(x), 2, dim=1)))),
+        {"c": conv(3, 8), "fc": nn.Linear(4, 5)},
+        {"c": 4}, {},
+    ),
+    "equal parts by a size in code": (
+        lambda net, x: net.fc(gap(torch.cat(net.c(x).split(2, 1), 1).relu() * net.c(x))),
+        {"c": conv(3, 8), "fc": nn.Linear(8, 5)},
+        {"c": 8}, {},
+    ),
+    "a learnt grid of positions": (
+        lambda net, x: net.fc(gap(net.c(x) * net.width + net.grid)),
+        {"c": conv(3, 6), "grid": learnt(1, 6, 8, 8), "width": learnt(8), "fc": nn.Linear(6, 5)},
+        {"c": 6}, {},
+    ),
+    "single numbers": (
+        lambda net, x: net.fc(gap(net.c(x) * torch.tensor(0.5) + net.s) / net.c(x).mean().exp()),
+        {"c": conv(3, 6), "s": learnt(), "fc": nn.Linear(6, 5)},
+        {}, {"c": "folded by"},
+    ),
+    "noise shaped like the channels": (
+        lambda net, x: net.fc(gap(net.c(x) + 0.1 * torch.randn_like(net.c(x)) + net.s * 2)),
+        {"c": conv(3, 6), "s": learnt(), "fc": nn.Linear(6, 5)},
+        {"c": 6}, {},
+    ),
+    "a sum of a stack": (
+        lambda net, x: net.fc(gap(torch.stack([net.c(x), net.d(x)]).sum(0))),
+        {"c": conv(3, 6), "d": conv(3, 6), "fc": nn.Linear(6, 5)},
+        {}, {"c": "folded by", "d": "folded by"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CUT)
+def test_a_rule_cuts_what_it_can_and_says_what_it_cannot(case):
+    forward, parts, sizes, reasons = CUT[case]
+    found, fixed = trace(forward, **parts)
+    assert found == sizes
+    assert fixed.keys() == reasons.keys()
+    assert all(words in fixed[name] for name, words in reasons.items())
+
+
+def write_into(net, x):
+    room = torch.zeros(len(x), 10, 8, 8)
+    room[:, :6] = net.c(x)
+    return net.fc(gap(room))
+
+
+REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "an unknown function": (
+        lambda net, x: net.fc(gap(torch.fft.fft2(net.c(x)).real)),
+        {"c": conv(3, 6), "fc": nn.Linear(6, 5)}, 'no channel rule for "fft_fft2" in the top',
+    ),
+    "a recurrent layer": (
+        lambda net, x: net.fc(net.rnn(x.flatten(2))[0][:, -1]),
+        {"rnn": nn.LSTM(64, 8, batch_first=True), "fc": nn.Linear(8, 5)},
+        r'no channel rule for "lstm" in rnn \(LSTM\)',
+    ),
+    "a whole attention layer": (
+        lambda net, x: net.fc(net.heads(*[x.flatten(2)] * 3)[0].mean(1)),
+        {"heads": nn.MultiheadAttention(64, 2, batch_first=True), "fc": nn.Linear(64, 5)},
+        r"in heads \(MultiheadAttention\)",
+    ),
+    "a path that depends on data": (
+        lambda net, x: net.fc(gap(net.c(x) if x.sum() > 0 else -net.c(x))),
+        {"c": conv(3, 6), "fc": nn.Linear(6, 5)}, '"__bool__".*torch.where',
+    ),
+    "values that leave torch": (
+        lambda net, x: net.fc(torch.tensor(gap(net.c(x)).tolist())),
+        {"c": conv(3, 6), "fc": nn.Linear(6, 5)}, '"tolist"',
+    ),
+    "a tensor that is written into": (
+        write_into, {"c": conv(3, 6), "fc": nn.Linear(10, 5)}, 'no channel rule for "__setitem__"',
+    ),
+    "a weight norm": (
+        lambda net, x: net.fc(gap(net.c(x))),
+        {"c": nn.utils.parametrizations.weight_norm(conv(3, 6)), "fc": nn.Linear(6, 5)},
+        'the weight of "conv2d" in c .* is computed.*parametrisation',
+    ),
+    "a standardised weight": (
+        lambda net, x: net.fc(gap(F.conv2d(x, net.w - net.w.mean()))),
+        {"w": learnt(6, 3, 3, 3), "fc": nn.Linear(6, 5)}, "is computed",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_has_no_rule_is_refused_by_name(case):
+    forward, parts, words = REFUSED[case]
+    with pytest.raises(TraceError, match=words):
+        trace(forward, **parts)
+
+
+def test_questions_about_shapes_and_types_are_no_data():
+    def forward(net, x):
+        x = net.c(x)
+        assert x.is_floating_point()
+        assert x.ndim == x.dim() == len(x.shape) == 4
+        assert len(x) == x.size(0)
+        assert x.dtype == net.c.weight.dtype
+        return net.fc(gap(x) if x.numel() and x.device == net.c.weight.device else gap(-x))
+
+    assert trace(forward, c=conv(3, 6), fc=nn.Linear(6, 5)) == ({"c": 6}, {})
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name for name in dir(F) if name.endswith(("relu", "elu", "pool2d", "_norm", "sigmoid"))],
+)
+def test_torchs_activations_pools_and_norms_have_rules(name):
+    without = {"fractional_max_pool2d", "max_unpool2d"}  # drawn at random; needs a pool's indices
+    assert (name.strip("_") in RULES) is (name.strip("_") not in without)
+
+
+def test_a_layers_sizes_follow_its_weight():
+    up = nn.ConvTranspose2d(8, 6, 2)
+    up.weight = nn.Parameter(up.weight[:3, :2].detach())
+    refresh_sizes(up)
+    assert (up.in_channels, up.out_channels) == (3, 2)
+    depthwise = nn.Conv2d(8, 16, 3, groups=8)
+    depthwise.weight, depthwise.groups = nn.Parameter(depthwise.weight[:6].detach()), 3
+    refresh_sizes(depthwise)
+    assert (depthwise.in_channels, depthwise.out_channels) == (3, 6)
+    table = nn.Embedding(9, 8)
+    table.weight = nn.Parameter(table.weight[:, :5].detach())
+    refresh_sizes(table)
+    assert table.embedding_dim == 5
+
+
+def test_affineless_norms_say_their_sizes_after_a_cut():
+    parts = {
+        "c": conv(3, 8), "g": nn.GroupNorm(4, 8, affine=False), "i": nn.InstanceNorm2d(8),
+        "fc": nn.Linear(8, 5),
+    }  # fmt: skip
+    net = Made(lambda net, x: net.fc(gap(net.i(net.g(net.c(x))))), **parts)
+    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8))
+    small = graph.full().from_lists(graph, {"c": [2, 3]}).shrink(net)
+    sizes = (small.g.num_groups, small.g.num_channels, small.i.num_features)  # type: ignore[union-attr]
+    assert sizes == (1, 2, 2)

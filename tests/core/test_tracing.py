@@ -1,0 +1,118 @@
+"""What is seen of a net while it runs: names of calls, where they are, and how much they work."""
+
+import operator
+from math import prod
+from time import perf_counter
+
+import pytest
+import torch
+from tests.core import zoo, zoo_odd
+from tests.core.zoo_cuts import GRAPHS, ZOO, build, draw, loss_of, run
+from torch import nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from dapperfl import nets
+from dapperfl.core.calls import Call, canonical_name
+from dapperfl.core.channels import ChannelGraph
+from dapperfl.core.cost import cost
+from dapperfl.core.tracing import new_trace, watch
+
+
+class Names(TorchFunctionMode):
+    """Keeps the names of all calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.seen.append(canonical_name(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(
+    ("name", "calls"),
+    [
+        ("add", [lambda x: x + 1, lambda x: 1 + x, lambda x: operator.iadd(x.clone(), 1),
+                 lambda x: x.add(1), lambda x: x.clone().add_(1), lambda x: torch.add(x, 1)]),
+        ("div", [lambda x: x / 2, lambda x: x.true_divide(2), lambda x: torch.divide(x, 2)]),
+        ("sub", [lambda x: 1 - x, lambda x: x.subtract(1), lambda x: torch.rsub(x, 1)]),
+        ("relu", [F.relu, lambda x: F.relu(x.clone(), inplace=True), nn.ReLU(), torch.Tensor.relu]),
+        ("max_pool2d", [lambda x: F.max_pool2d(x, 2), nn.MaxPool2d(2)]),
+        ("cat", [lambda x: torch.concat([x, x]), lambda x: torch.concatenate([x, x])]),
+        ("T", [lambda x: x[0, 0].T]),
+        ("getitem", [lambda x: x[:, 0]]),
+        ("float", [lambda x: x.float()]),
+        ("__float__", [lambda x: float(x.sum())]),
+        ("__bool__", [lambda x: bool(x.sum() > 0)]),
+        ("set data", [lambda x: setattr(x.clone(), "data", x)]),
+    ],
+)  # fmt: skip
+def test_an_operation_has_one_name_however_it_is_written(name, calls):
+    for call in calls:
+        with Names() as names:
+            call(torch.ones(1, 2, 4, 4))
+        assert names.seen[-1] == name
+
+
+def test_calls_are_handed_over_with_the_layer_they_came_from():
+    net = zoo.ResNet().eval()
+    seen: dict[str, list[Call]] = {}
+    trace = new_trace(net, 2)
+    watch(net, trace, net.example(), lambda _, call: seen.setdefault(call.where, []).append(call))
+    assert [call.name for call in seen["layer2.0.downsample.0"]] == ["conv2d"]
+    assert str(seen["layer1.0.bn1"][-1]) == '"batch_norm" in layer1.0.bn1 (BatchNorm2d)'
+    assert str(seen[""][-1]) == '"flatten" in the top module (ResNet)'
+    assert "add" in [call.name for call in seen["layer1.0"]]
+
+
+def test_a_net_that_fails_leaves_no_hooks_behind():
+    net = zoo.ResNet()
+    with pytest.raises(RuntimeError):
+        watch(net, new_trace(net, 2), torch.zeros(2, 4, 8, 8), lambda *_: None)
+    assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules())
+
+
+def is_grouped(net):
+    convs = [m for m in net.modules() if isinstance(m, nn.Conv1d | nn.Conv2d | nn.Conv3d)]
+    return any(m.groups > 1 for m in convs) or any("dw" in n for n, _ in net.named_parameters())
+
+
+@pytest.mark.parametrize("cls", ZOO, ids=[cls.__name__ for cls in ZOO])
+def test_the_work_of_a_shrunk_net_is_what_torch_counts(cls):
+    for submodel in (GRAPHS[cls].full(), draw(GRAPHS[cls], 3, least=2)):
+        small = submodel.shrink(build(cls)).eval()
+        x = small.example(4)  # type: ignore[operator]
+        work = [layer for layer in submodel.graph.arithmetic if not layer.norm]
+        macs = sum(prod(submodel.shapes[layer.weight]) * layer.positions for layer in work)
+        with FlopCounterMode(display=False) as forward:
+            run(small, x)
+        assert forward.get_total_flops() == len(x) * 2 * macs
+        assert cost(submodel).parameters == sum(p.numel() for p in small.parameters())
+        if is_grouped(small) or cls.__name__ == "FixedNumbers":
+            continue  # torch counts the backward pass of a grouped convolution as if it were full
+        with FlopCounterMode(display=False) as both:
+            loss_of(small, x).backward()
+        assert both.get_total_flops() == len(x) * cost(submodel).train_flops
+
+
+def test_frozen_weights_and_normalised_inputs_do_not_change_the_count():
+    net = zoo.ResNet()
+    graph = ChannelGraph.trace(net, net.example())
+    assert (
+        ChannelGraph.trace(net.requires_grad_(False), net.example()).arithmetic == graph.arithmetic
+    )
+    assert [work.weight for work in graph.arithmetic if work.first] == ["conv1.weight"]
+    first = [work.weight for work in GRAPHS[zoo_odd.Conv1dNet].arithmetic if work.first]
+    assert first == ["body.0.weight"]
+
+
+@pytest.mark.slow
+def test_large_nets_are_traced_in_seconds():
+    for name, limit in (("resnet18", 4), ("resnet34", 8)):
+        net = nets.build(name, num_classes=10, width=64)
+        started = perf_counter()
+        ChannelGraph.trace(net, torch.zeros(1, 3, 32, 32))
+        assert perf_counter() - started < limit

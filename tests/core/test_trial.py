@@ -1,0 +1,127 @@
+"""Cuts that rules cannot judge are found by trying them."""
+
+import pytest
+import torch
+from tests.core.made import Made, conv, gap, learnt, trace
+from torch import nn
+from torch.nn import functional as F
+
+from dapperfl.core.channels import ChannelGraph
+from dapperfl.core.trial import NoDropout, Trial
+from dapperfl.errors import TraceError
+
+
+def head(features):
+    return nn.Linear(features, 5)
+
+
+def test_sizes_in_code_are_found_group_by_group():
+    def forward(net, x):
+        return net.fc(net.b(net.a(x)).view(-1, 6 * 64))
+
+    sizes, fixed = trace(forward, a=conv(3, 8), b=conv(8, 6), fc=head(384))
+    assert sizes == {"a": 8}
+    assert fixed["b"].startswith("cutting b fails, a size is fixed in code: ")
+
+
+def test_groups_that_fail_only_together_lose_the_later_one():
+    def forward(net, x):
+        a, b = gap(net.a(x)), gap(net.b(x))
+        assert a.shape[1] + b.shape[1] > 12
+        return net.fc(torch.cat([a, b], 1))
+
+    sizes, fixed = trace(forward, a=conv(3, 8), b=conv(3, 8), fc=head(16))
+    assert sizes == {"a": 8}
+    assert "a size is fixed in code" in fixed["b"]
+
+
+def test_a_count_that_only_changes_values_is_found():
+    def forward(net, x):
+        return net.fc(gap(net.a(x)) / net.a.weight.shape[0])
+
+    sizes, fixed = trace(forward, a=conv(3, 8), fc=head(8))
+    assert not sizes
+    assert fixed == {"a": "cutting a changes what the net computes"}
+
+
+@pytest.mark.parametrize("zeroed", ["a", "scale", "fc"])
+def test_weights_that_start_at_zero_hide_nothing(zeroed):
+    def forward(net, x):
+        return net.fc(gap(net.a(x)) * net.scale / net.a.weight.shape[0])
+
+    parts = {"a": conv(3, 8), "scale": learnt(8), "fc": head(8)}
+    with torch.no_grad():
+        for parameter in Made(forward, **{zeroed: parts[zeroed]}).parameters():
+            parameter.zero_()
+    assert not trace(forward, **parts)[0]
+
+
+def test_a_size_that_only_training_meets_is_found():
+    def forward(net, x):
+        x = net.a(x)
+        return net.fc(gap(x if not net.training else x.view(-1, 8, 64).unflatten(2, (8, 8))))
+
+    sizes, fixed = trace(forward, a=conv(3, 8), fc=head(8))
+    assert not sizes
+    assert "a size is fixed in code" in fixed["a"]
+
+
+def test_a_net_that_cannot_run_in_training_is_tried_in_evaluation():
+    def forward(net, x):
+        if net.training:
+            raise ValueError("targets are missing")
+        return net.fc(gap(net.a(x)))
+
+    assert trace(forward, a=conv(3, 8), fc=head(8)) == ({"a": 8}, {})
+
+
+def test_noise_of_any_kind_is_no_fault():
+    def forward(net, x):
+        x = F.dropout(net.a(x), 0.5)  # at all times
+        if net.training:
+            x = x * (torch.rand(len(x), x.shape[1], 1, 1) > 0.5)
+        return net.fc(gap(x))
+
+    assert trace(forward, a=conv(3, 8), fc=head(8)) == ({"a": 8}, {})
+
+
+def test_inputs_that_allow_no_noise_are_tried_as_they_are():
+    def forward(net, x):
+        return net.fc(gap(net.a(torch.log(x.clamp(max=1) + 1e-9))))
+
+    assert trace(forward, a=conv(3, 8), fc=head(8)) == ({"a": 8}, {})
+
+
+def test_dropout_passes_everything():
+    x = torch.ones(2, 6, 4, 4)
+    with NoDropout():
+        for layer in (nn.Dropout(), nn.Dropout2d(), nn.AlphaDropout(), nn.Dropout1d()):
+            assert torch.equal(layer(x), x)
+        assert torch.equal(F.dropout(input=x), x)
+        assert torch.equal(F.relu(-x), torch.zeros_like(x))
+
+
+def test_a_net_whose_copy_differs_is_refused():
+    class Counting(nn.Module):
+        calls = 0
+
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 5)
+
+        def forward(self, x):
+            Counting.calls += 1
+            return self.fc(x) * Counting.calls
+
+    with pytest.raises(TraceError, match="does not work like the net itself"):
+        ChannelGraph.trace(Counting(), torch.ones(1, 3))
+
+
+def test_a_trial_cuts_an_odd_number_of_bundles_but_never_all():
+    net = Made(lambda net, x: net.fc(gap(net.a(x))), a=conv(3, 8), fc=head(8))
+    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8))
+    trial = Trial(graph, net, torch.zeros(2, 3, 8, 8))
+    kept = trial._some(graph.groups[0])
+    assert len(kept) == 5
+    assert torch.equal(kept, kept.unique())
+    assert trial.unfit() == {}
