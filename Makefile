@@ -35,6 +35,7 @@ lint: $(STAMP)  ## check format, style and types
 
 bench: $(STAMP)  ## measure what smaller nets buy, as ratios
 	$(BIN)/python benchmarks/bench.py
+	$(BIN)/python benchmarks/batches.py
 
 clean:  ## remove caches and build output; .venv and runs/ stay
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,5 +1,7 @@
 """What the documents say must be so: files exist, links lead somewhere, code runs."""
 
+import importlib.util
+import json
 import re
 from pathlib import Path
 
@@ -35,3 +37,15 @@ def test_the_paper_map_names_files_and_functions_that_exist():
 def test_code_in_the_documents_runs(code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "<document>", "exec"), {"__name__": "document"})
+
+
+def test_the_table_on_the_front_page_is_the_recorded_demo():
+    spec = importlib.util.spec_from_file_location("make_demo", ROOT / "docs/make_demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    summary = json.loads((ROOT / "results/demo/summary.json").read_text())
+    text = (ROOT / "README.md").read_text()
+    assert module.readme_with(text, summary) == text
+    assert min(marks["last"] for marks in summary["domain_accuracy"].values()) >= 40

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from dapperfl.lab.loading import load_run
     from dapperfl.sim.simulator import Simulator
 
-    __version__: str
-
 __all__ = [
     "ChannelGraph",
     "CoverageMean",
@@ -50,6 +48,8 @@ __all__ = [
     "l1_scores",
     "load_run",
 ]
+
+__version__ = "0.1.0"
 
 # Names are imported when first used: `dapperfl --help` need not wait for torch.
 _HOMES = {
@@ -69,10 +69,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("dapperfl")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

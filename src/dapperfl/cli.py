@@ -4,21 +4,19 @@ Exit codes: 0 done, 1 the run failed, 2 the configuration is wrong, 130 interrup
 to import is imported inside the commands, so that `--help` answers at once.
 """
 
-import logging
 import os
 import re
 import shlex
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dapperfl.errors import ConfigError, DapperFLError
+from dapperfl import __version__, cli_data
+from dapperfl.cli_border import border, stop
+from dapperfl.errors import ConfigError
 
 if TYPE_CHECKING:
     from dapperfl.lab.config import Config
@@ -29,6 +27,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(cli_data.app, name="data")
 
 ConfigFile = Annotated[
     Path | None,
@@ -50,14 +49,15 @@ class Kind(StrEnum):
 
 def main() -> None:
     """Run the command line."""
+    # Threads that spin while they wait make a shared machine many times slower; torch reads this
+    # when it is first imported, which the commands do.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     app(prog_name="dapperfl")
 
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"dapperfl {version('dapperfl')}")
+        typer.echo(f"dapperfl {__version__}")
         raise typer.Exit
 
 
@@ -86,7 +86,7 @@ def run(
     ] = False,
 ) -> None:
     """Train, and write everything about it into a run folder."""
-    with _border():
+    with border():
         if resume and out is None:
             raise ConfigError("--resume needs the run folder to continue: --out DIR")
         from dapperfl.lab.resolve import resolve
@@ -127,7 +127,7 @@ def _run(config: "Config", out: Path, resume: bool) -> None:
         if not (out / "config.toml").exists():
             raise
         folder = shlex.quote(str(out))
-        _stop(f"interrupted; continue with: dapperfl run --out {folder} --resume", 130)
+        stop(f"interrupted; continue with: dapperfl run --out {folder} --resume", 130)
     console.print(results(summary))
     typer.echo(f"run folder: {out}")
     typer.echo(f"in Python:  net = dapperfl.load_run({str(out)!r})")
@@ -141,7 +141,7 @@ def list_(
     ] = False,
 ) -> None:
     """List the methods, nets or benchmarks there are."""
-    with _border():
+    with border():
         from dapperfl.lab.reference import describe, names
 
         for name in names(kind.value):
@@ -154,52 +154,8 @@ def list_(
 @app.command()
 def show_config(config: ConfigFile = None, settings: Settings = None) -> None:
     """Print the complete config that `run` would use, as TOML."""
-    with _border():
+    with border():
         from dapperfl.lab.config import to_toml
         from dapperfl.lab.resolve import resolve
 
         typer.echo(to_toml(resolve(config, settings or [])), nl=False)
-
-
-@contextmanager
-def _border() -> Iterator[None]:
-    """Show what is logged, and end with one line and an exit code instead of a traceback."""
-    try:
-        with _notes_shown():
-            yield
-    except KeyboardInterrupt:
-        _stop("interrupted; nothing was written", 130)
-    except BrokenPipeError:
-        # Whoever read our output has gone; Python would complain again when it exits.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(1) from None
-    except (DapperFLError, OSError) as error:
-        if os.environ.get("DAPPERFL_DEBUG"):
-            raise
-        _stop(f"error: {error}", 2 if isinstance(error, ConfigError) else 1)
-
-
-def _stop(text: str, code: int) -> NoReturn:
-    typer.echo(" ".join(text.split()), err=True)
-    raise typer.Exit(code) from None
-
-
-class _Notes(logging.Handler):
-    """Shows what the package logs, a line each, on whatever stderr is at that moment."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        word = "note" if record.levelno < logging.WARNING else record.levelname.lower()
-        sys.stderr.write(f"{word}: {record.getMessage()}\n")
-
-
-@contextmanager
-def _notes_shown() -> Iterator[None]:
-    log, notes = logging.getLogger("dapperfl"), _Notes(logging.INFO)
-    level = log.level
-    log.addHandler(notes)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(notes)
-        log.setLevel(level)

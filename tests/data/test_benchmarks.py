@@ -1,9 +1,13 @@
 from pathlib import Path
+from typing import Annotated, Any
 
 import pytest
 
 from dapperfl.data import benchmarks
+from dapperfl.data.benchmark import Benchmark, Domain
+from dapperfl.data.benchmarks import Option
 from dapperfl.errors import ConfigError
+from tests.tiny import tiny_examples
 
 
 def test_the_names_are_the_modules_of_the_folder() -> None:
@@ -24,3 +28,47 @@ def test_an_unknown_name_is_answered_with_the_nearest_right_one() -> None:
 def test_a_name_like_no_other_is_answered_with_the_list() -> None:
     with pytest.raises(ConfigError, match=r"there are .*minidigits"):
         benchmarks.load("zzz", None)
+
+
+def stars(root: Path | None, *, number: Annotated[int, "how many"] = 3, big=False) -> Benchmark:
+    domain = tiny_examples(number)
+    return Benchmark("stars", {"sky": Domain(domain, domain, number)}, ("a", "b", "c"), (0,), (1,))
+
+
+def without_default(root: Path | None, *, number: int) -> Benchmark:
+    return stars(root, number=number)
+
+
+NOT_A_FUNCTION = 3
+
+
+def test_options_are_the_keyword_only_parameters_of_the_loader() -> None:
+    found = benchmarks.options("tests.data.test_benchmarks:stars")
+    assert found["number"] == Option(int, 3, "how many")
+    assert found["big"] == Option(bool, False, "")
+    assert benchmarks.options("minidigits") == {}
+
+
+def test_every_option_of_every_benchmark_has_help() -> None:
+    for name in benchmarks.names():
+        assert all(option.help for option in benchmarks.options(name).values()), name
+
+
+def test_a_benchmark_from_outside_is_loaded_with_its_options() -> None:
+    made = benchmarks.load("tests.data.test_benchmarks:stars", None, number=5)
+    assert len(made.domains["sky"].train) == 5
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("tests.data.test_benchmarks:stars", {"numbr": 1}, '"numbr"; did you mean "number"'),
+        ("minidigits", {"size": 1}, 'benchmark "minidigits" has no option "size"; it has none'),
+        ("tests.data.test_benchmarks:without_default", {}, "option number .* has no default"),
+        ("tests.data.test_benchmarks:NOT_A_FUNCTION", {}, "is no function"),
+        ("tests.data.test_benchmarks:absent", {}, "cannot load"),
+    ],
+)
+def test_what_cannot_be_loaded_says_why(name: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        benchmarks.load(name, None, **options)

@@ -1,12 +1,26 @@
 import pickle
+import struct
+import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
-from dapperfl.data.prepared import data_root, read_prepared, to_examples, write_prepared
+from dapperfl.core.rng import generator
+from dapperfl.data import prepared
+from dapperfl.data.prepared import (
+    count_prepared,
+    data_root,
+    official_size,
+    read_prepared,
+    scale,
+    to_examples,
+    write_prepared,
+)
 from dapperfl.errors import DataError
 
 
@@ -57,12 +71,22 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(
     ("changes", "said"),
     [
         ({"images": None}, "no array 'images'"),
-        ({"official_size": None}, "no array 'official_size'"),
         ({"images": np.zeros((2, 4, 5, 3), dtype=np.float32)}, "float32"),
-        ({"images": np.zeros((2, 4, 5), dtype=np.uint8)}, r"\(2, 4, 5\)"),
+        ({"images": np.zeros((2, 4, 5, 4), dtype=np.uint8)}, r"\(2, 4, 5, 4\)"),
+        ({"images": np.zeros((2, 0, 5), dtype=np.uint8)}, r"\(2, 0, 5\)"),
+        ({"images": np.zeros(2, dtype=np.uint8)}, r"\(2,\)"),
         ({"labels": np.zeros(3, dtype=np.uint8)}, "2 images"),
         ({"labels": np.array([0, 2], dtype=np.uint8)}, r"0\.\.1"),
+        ({"labels": np.array([0, -1])}, r"0\.\.1"),
+        ({"labels": np.array([0.0, 1.0])}, "not integers"),
         ({"official_size": np.array(0.5)}, "whole number"),
+        ({"official_size": np.array(0)}, "whole number"),
+        ({"classes": np.array([1, 2])}, "not a list of names"),
+        ({"classes": np.array(["cat", "cow"])}, r"its classes are \('cat', 'cow'\)"),
+        (
+            {"images": np.zeros((0, 4, 5), dtype=np.uint8), "labels": np.zeros(0, dtype=np.uint8)},
+            "there are none",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said(
@@ -71,8 +95,85 @@ def test_what_is_wrong_with_a_file_is_said(
     path = tmp_path / "a_train.npz"
     write_prepared(path, arrays(**changes))
     with pytest.raises(DataError, match=said) as caught:
-        read_prepared(path, num_classes=2)
+        read_prepared(path, num_classes=2, classes=("cat", "dog"))
     assert str(path) in str(caught.value)
+
+
+def test_grey_pictures_without_an_official_size_are_a_split_too(tmp_path: Path) -> None:
+    path = tmp_path / "a_train.npz"
+    grey = np.arange(2 * 4 * 5, dtype=np.uint8).reshape(2, 4, 5)
+    write_prepared(path, arrays(images=grey, official_size=None, classes=np.array(["cat", "dog"])))
+    read = read_prepared(path, num_classes=2, classes=("cat", "dog"))
+    assert official_size(read) == 2
+    assert official_size(arrays()) == 7
+    examples = to_examples(read)
+    assert examples.images.shape == (2, 3, 4, 5)
+    for channel in range(3):
+        np.testing.assert_array_equal(examples.images[:, channel].numpy(), grey)
+
+
+@pytest.mark.parametrize("size", [(28, 28), (16, 16), (40, 64), (32, 32)])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pictures_are_scaled_as_pillow_scales_them(size: tuple[int, int], channels: int) -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (5, *size, channels), dtype=np.uint8)
+    pictures[0] = 255
+    if channels == 1:
+        pictures = pictures[..., 0]
+    labels = np.zeros(5, dtype=np.uint8)
+    found = to_examples({"images": pictures, "labels": labels}, side=32).images
+    assert found.dtype == torch.uint8
+    assert found.is_contiguous()
+    for ours, picture in zip(found, pictures, strict=True):
+        image = Image.fromarray(picture).convert("RGB")
+        theirs = np.asarray(image.resize((32, 32), Image.Resampling.BILINEAR))
+        difference = ours.permute(1, 2, 0).numpy().astype(int) - theirs
+        assert abs(difference).max() <= 1
+
+
+def test_many_pictures_are_scaled_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    pictures = torch.randint(256, (7, 1, 16, 16), generator=generator(0), dtype=torch.uint8)
+    at_once = scale(pictures, 32)
+    monkeypatch.setattr(prepared, "_CHUNK", 3)
+    assert torch.equal(scale(pictures, 32), at_once)
+
+
+def test_pictures_are_counted_without_being_read(tmp_path: Path) -> None:
+    path = tmp_path / "a_train.npz"
+    write_prepared(path, arrays())
+    assert count_prepared(path) == 2
+    write_prepared(path, arrays(labels=None))
+    with pytest.raises(DataError, match="no array 'labels'"):
+        count_prepared(path)
+
+
+def forged(path: Path, shape: str) -> None:
+    """Write an archive whose `images` say they have this shape."""
+    head = f"{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    member = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head)) + head.encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("images.npy", member + bytes(100))
+
+
+@pytest.mark.parametrize(
+    "shape", ["(1000000, 1000, 1000)", "(10**9,)", "(-1, -100)", "(99,)", "[100]", "((100,),)"]
+)
+def test_an_array_that_lies_about_its_size_is_refused(tmp_path: Path, shape: str) -> None:
+    path = tmp_path / "a_train.npz"
+    forged(path, shape)
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"a_train\.npz cannot be read"):
+        read_prepared(path, num_classes=2)
+    assert tracemalloc.get_traced_memory()[1] < 4 * 2**20
+    tracemalloc.stop()
+
+
+def test_an_archive_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a_train.npz"
+    np.savez_compressed(path, **arrays(images=np.zeros((2, 1000, 1000, 3), dtype=np.uint8)))
+    assert path.stat().st_size < 20_000
+    monkeypatch.setattr(prepared, "LIMIT", 5_000_000)
+    with pytest.raises(DataError, match="unpacks to more than 5,000,000 bytes"):
+        read_prepared(path, num_classes=2)
 
 
 class Trap:
@@ -93,7 +194,8 @@ def test_a_pickle_is_refused_and_not_run(tmp_path: Path, form: str) -> None:
         np.savez(path, **arrays(labels=objects))
     else:
         path.write_bytes(pickle.dumps(Trap(mark)))
-    with pytest.raises(DataError, match="cannot be read"):
+    said = "array 'labels' holds Python objects" if form == "inside" else "cannot be read"
+    with pytest.raises(DataError, match=said):
         read_prepared(path, num_classes=2)
     assert not mark.exists()
 

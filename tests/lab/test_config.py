@@ -20,6 +20,7 @@ from dapperfl.lab.config import (
     to_keys,
     to_toml,
 )
+from dapperfl.lab.fields import show
 from dapperfl.lab.resolve import resolve
 from dapperfl.runtime.training import TrainSettings
 
@@ -62,9 +63,13 @@ configs = st.builds(
     ),
     data=st.builds(
         DataConfig,
-        benchmark=st.sampled_from(["minidigits", "package.module:load"]),
+        benchmark=st.sampled_from(["minidigits", "folder", "package.module:load"]),
         root=st.none() | words | st.sampled_from(["2024", "true", "a/b.c"]),
         fraction=st.none() | share,
+        allocation=st.none()
+        | st.dictionaries(st.sampled_from(["mnist", "usps", "a-b"]), st.integers(0, 9), min_size=1),
+        held_out=st.none() | st.sampled_from(["mnist", "2024"]),
+        validation=st.floats(0, 1, exclude_max=True),
     ),
     fleet=st.builds(
         FleetConfig,
@@ -89,7 +94,8 @@ def test_reading_what_was_written_gives_an_equal_config(tmp_path_factory, config
 def test_setting_every_key_on_the_command_line_gives_an_equal_config(config):
     keys = to_keys(config)
     assume(config.data.root is None or config.data.root.isalnum())
-    assert resolve(None, [f"{key}={value}" for key, value in keys.items()]) == config
+    typed = {key: show(value) if isinstance(value, bool) else value for key, value in keys.items()}
+    assert resolve(None, [f"{key}={value}" for key, value in typed.items()]) == config
 
 
 def test_every_value_is_written_out_fields_of_the_method_included():
@@ -110,6 +116,22 @@ def test_the_defaults_are_the_demo():
     assert (config.data.benchmark, config.data.protocol) == ("minidigits", "fair")
     assert (config.fleet.devices, config.fleet.participation) == (10, 1.0)
     assert config.fleet.rhos == (0.0, 0.2, 0.4, 0.6, 0.8)
+
+
+def test_the_data_table_holds_the_options_of_the_benchmark():
+    config = from_table({"data": {"benchmark": "folder", "size": 64, "held_out": "sketch"}})
+    assert config.data.options["size"] == 64
+    assert to_keys(config)["data.size"] == 64
+    assert to_keys(config)["data.test_fraction"] == 0.2
+    assert "data.size" not in to_keys(Config())
+    assert config != from_table({"data": {"benchmark": "folder", "held_out": "sketch"}})
+
+
+def test_options_of_a_benchmark_from_outside_are_read_off_its_loader():
+    outside = {"benchmark": "tests.lab.toy_world:load_sized"}
+    assert from_table({"data": {**outside, "number": 32}}).data.options == {"number": 32}
+    with pytest.raises(ConfigError, match=r'unknown key "data\.numbr"; did you mean "number"'):
+        from_table({"data": {**outside, "numbr": 32}})
 
 
 def test_a_method_config_holds_every_field_and_builds_its_method():

@@ -1,5 +1,6 @@
 """Loose values into typed fields."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -24,6 +25,8 @@ from dapperfl.settings import Range, setting
         ("none", int | None, None),
         (7, int | None, 7),
         ("auto", float | Literal["auto"], "auto"),
+        ({"a": 1, "b": 2}, Mapping[str, float], {"a": 1.0, "b": 2.0}),
+        ({"a": Typed("3")}, Mapping[str, int] | None, {"a": 3}),
     ],
 )
 def test_a_fitting_value_is_taken_in_the_type_of_its_field(value, hint, result):
@@ -50,6 +53,9 @@ def test_a_fitting_value_is_taken_in_the_type_of_its_field(value, hint, result):
         (True, Literal[1, 2], "train.epochs = true: expected 1 or 2"),
         (0.5, tuple[float, ...], "train.epochs = 0.5: expected a list, each item a finite number"),
         ([0.5, "x"], tuple[float, ...], 'train.epochs[1] = "x": expected a finite number'),
+        (3, Mapping[str, int], "train.epochs = 3: expected a table, each value a whole number"),
+        ({"a": "x"}, Mapping[str, int], 'train.epochs.a = "x": expected a whole number'),
+        ({"a": 1}, int | str, "train.epochs = { a = 1 }: expected a whole number or a string"),
         ({}, dict[str, int], "expected a type that no config file can hold"),
     ],
 )

@@ -1,5 +1,6 @@
 """A benchmark of two domains so small that a round takes a fraction of a second."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -25,3 +26,9 @@ def load(root: Path | None) -> Benchmark:
         for name, offset in (("dark", 0), ("light", 80))
     }
     return Benchmark("toy", domains, ("red", "green", "blue"), (0.4,) * 3, (0.2,) * 3, fraction=0.3)
+
+
+def load_sized(root: Path | None, *, number: int = 64) -> Benchmark:
+    """Make it with another number of pictures."""
+    domain = Domain(_examples("dark", number, 0), _examples("dark", 21, 0), number)
+    return replace(load(root), domains={"dark": domain})

@@ -1,7 +1,7 @@
 """What a benchmark is (domains of labelled images) and what a federation is (who holds them)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -48,6 +48,7 @@ class Benchmark:
     fraction: float = 0.2  # of the official size, for each client
     flip: bool = False  # whether a mirrored image keeps its label
     pad: int = 4  # pixels an image may be shifted in training
+    repair_labels: bool = False  # whether a client's draw is mended where it lacks a class
 
 
 @dataclass(frozen=True)
@@ -62,3 +63,4 @@ class Federation:
     std: tuple[float, ...]
     flip: bool = False
     pad: int = 4
+    validation: Mapping[int, Examples] = field(default_factory=dict)  # kept aside, by device id

@@ -14,28 +14,23 @@ from dapperfl.data import benchmarks
 from dapperfl.data.benchmark import Benchmark, Federation
 from dapperfl.data.partition import partition
 from dapperfl.lab.config import Config, DataConfig
-from dapperfl.naming import load_object
 from dapperfl.sim.simulator import Simulator
 
 
 def load_benchmark(data: DataConfig) -> Benchmark:
     """Load the pictures, from this package or from a user's `package.module:load`."""
     root = Path(data.root).expanduser() if data.root else None
-    if ":" not in data.benchmark:
-        return benchmarks.load(data.benchmark, root)
-    benchmark: Benchmark = load_object(data.benchmark)(root)
-    return benchmark
+    return benchmarks.load(data.benchmark, root, **data.options)
 
 
 def load_federation(config: Config) -> Federation:
     """Give every device its domain, its level and its samples."""
     return partition(
         load_benchmark(config.data),
+        config.data,
         devices=config.fleet.devices,
         rhos=config.fleet.rhos,
-        protocol=config.data.protocol,
         seed=config.seed,
-        fraction=config.data.fraction,
     )
 
 

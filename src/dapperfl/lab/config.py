@@ -5,7 +5,7 @@ gives an equal config.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal, get_type_hints
 
@@ -14,7 +14,7 @@ import torch
 
 from dapperfl import methods, nets
 from dapperfl.data import benchmarks
-from dapperfl.data.partition import PROTOCOLS
+from dapperfl.data.partition import PartitionSettings
 from dapperfl.errors import ConfigError
 from dapperfl.lab.fields import (
     convert,
@@ -71,26 +71,39 @@ class NetConfig:
         _check_name("net.name", self.name, nets.names())
 
 
-@dataclass(frozen=True)
-class DataConfig:
-    """Which pictures, and how they are spread over the devices."""
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkConfig:
+    """Which pictures, and the value of every option that their benchmark has."""
 
     benchmark: str = setting(
         "minidigits", "a benchmark of dapperfl.data.benchmarks, or package.module:load"
     )
-    root: str | None = setting(None, 'folder of prepared data; "none": the benchmark\'s own place')
-    protocol: str = setting("fair", "how domains and samples are given to the devices")
-    fraction: float | None = setting(
-        None,
-        'share of a domain that one device holds; "none": the benchmark\'s own',
-        Range(above=0, at_most=1),
-    )
+    root: str | None = setting(None, 'folder of the data; "none": the benchmark\'s own place')
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Complete the options by their defaults, so that equal configs compare equal."""
+        _check_name("data.benchmark", self.benchmark, benchmarks.names())
+        if ":" in self.benchmark and not self.options:
+            return  # a run folder must be readable where somebody's own benchmark is not
+        known = benchmarks.options(self.benchmark)
+        values = {name: option.default for name, option in known.items()}
+        for name, value in self.options.items():
+            if name not in known:
+                own = [key for key in _names(DataConfig) if key != "options"]
+                raise unknown_key(f"data.{name}", name, [*own, *known])
+            values[name] = convert(value, known[name].hint, f"data.{name}")
+        object.__setattr__(self, "options", values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(PartitionSettings, BenchmarkConfig):
+    """Which pictures, and how they are spread over the devices."""
 
     def __post_init__(self) -> None:
         """Refuse what does not exist, with the nearest that does."""
-        check_settings(self, "data.")
-        _check_name("data.benchmark", self.benchmark, benchmarks.names())
-        _check_name("data.protocol", self.protocol, list(PROTOCOLS))
+        BenchmarkConfig.__post_init__(self)
+        PartitionSettings.__post_init__(self)
 
 
 @dataclass(frozen=True)
@@ -150,7 +163,7 @@ class Config:
     """One run, completely described. The defaults are the demo, tuned for two cores."""
 
     seed: int = setting(0, "decides every random draw of the run", Range(0))
-    rounds: int = setting(12, "rounds of training and aggregation", Range(1))
+    rounds: int = setting(10, "rounds of training and aggregation", Range(1))
     train: TrainSettings = field(
         default_factory=lambda: TrainSettings(epochs=3, batch_size=32, lr=0.05)
     )
@@ -177,14 +190,23 @@ def from_table(table: Mapping[str, Any]) -> Config:
         # Somebody who writes `lr` at the top level wants to hear of `train.lr`.
         homes = [key for key in to_keys(start) if key.rpartition(".")[2] == name]
         raise unknown_key(name, homes[0] if homes else name, [*homes, *_names(Config)])
-    rest = {name: value for name, value in table.items() if name != "method"}
+    rest = {name: value for name, value in table.items() if name not in ("method", "data")}
     given = dict(require_table(table.get("method", {}), "method"))
     chosen = {
         name: convert(given.pop(name), str, f"method.{name}")
         for name in ("name", "preset")
         if name in given
     }
-    return replace(fill(start, rest), method=MethodConfig(**chosen, fields=given))
+    method = MethodConfig(**chosen, fields=given)
+    data = _data(require_table(table.get("data", {}), "data"))
+    return replace(fill(start, rest), method=method, data=data)
+
+
+def _data(table: Mapping[str, Any]) -> DataConfig:
+    own = set(_names(DataConfig)) - {"options"}
+    shared = fill(DataConfig(), {name: table[name] for name in table if name in own}, "data.")
+    given = {name: table[name] for name in table if name not in own}
+    return replace(shared, options=given) if given else shared
 
 
 def _names(kind: type[Any]) -> list[str]:
@@ -195,6 +217,7 @@ def to_table(config: Config) -> dict[str, Any]:
     """Return every value in nested tables, as TOML can hold them."""
     table = asdict(config)
     table["method"].update(table["method"].pop("fields"))
+    table["data"].update(table["data"].pop("options"))
     return _for_toml(table)  # type: ignore[no-any-return]
 
 
@@ -217,8 +240,12 @@ def to_toml(config: Config) -> str:
 
 def to_keys(config: Config) -> dict[str, Any]:
     """Return every value by its dotted key, as `--set` names it."""
-    return {
-        f"{name}.{key}" if isinstance(value, dict) else name: each
-        for name, value in to_table(config).items()
-        for key, each in (value if isinstance(value, dict) else {name: value}).items()
-    }
+    return dict(_flat(to_table(config)))
+
+
+def _flat(table: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{at}{name}.")
+        else:
+            yield f"{at}{name}", value

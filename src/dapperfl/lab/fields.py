@@ -59,6 +59,10 @@ def _accepts_text(option: Any) -> bool:
     return option is str or (get_origin(option) is Literal and isinstance(get_args(option)[0], str))
 
 
+def _accepts_table(hint: Any) -> bool:
+    return any(get_origin(option) is Mapping for option in _options(hint))
+
+
 def _fits(value: Any, hint: Any) -> bool:
     try:
         convert(value, hint, "")
@@ -95,6 +99,11 @@ def _read(value: Any, option: Any, key: str) -> tuple[bool, Any]:
             return False, None
         item = get_args(option)[0]
         return True, tuple(convert(each, item, f"{key}[{i}]") for i, each in enumerate(value))
+    if origin is Mapping:
+        if not isinstance(value, Mapping):
+            return False, None
+        item = get_args(option)[1]
+        return True, {name: convert(each, item, f"{key}.{name}") for name, each in value.items()}
     if option is float:
         number = _finite(value)
         return number is not None, number
@@ -120,6 +129,8 @@ def expected(hint: Any) -> str:
             words.append(_either([show(choice) for choice in get_args(option)]))
         elif get_origin(option) is tuple:
             words.append(f"a list, each item {expected(get_args(option)[0])}")
+        elif get_origin(option) is Mapping:
+            words.append(f"a table, each value {expected(get_args(option)[1])}")
         else:
             words.append(_WORDS.get(option, "a type that no config file can hold"))
     return " or ".join(words)
@@ -138,6 +149,8 @@ def show(value: Any) -> str:
             return f'"{value}"'
         case list() | tuple():
             return f"[{', '.join(map(show, value))}]"
+        case Mapping():
+            return f"{{ {', '.join(f'{name} = {show(each)}' for name, each in value.items())} }}"
         case None:
             return '"none"'
         case _:
@@ -162,7 +175,7 @@ def fill(base: T, table: Mapping[str, Any], at: str = "") -> T:
         current: Any = getattr(base, name)
         if is_dataclass(current):
             changes[name] = fill(current, require_table(value, key), f"{key}.")
-        elif isinstance(value, Mapping):
+        elif isinstance(value, Mapping) and not _accepts_table(hints[name]):
             raise ConfigError(f'unknown key "{key}.{next(iter(value), "")}": {key} is not a table')
         else:
             changes[name] = convert(value, hints[name], key)

@@ -10,8 +10,11 @@ from typing import Any, get_type_hints
 
 from dapperfl import methods, nets
 from dapperfl.data import benchmarks
-from dapperfl.lab.config import Config, MethodConfig
+from dapperfl.lab.config import Config, DataConfig, MethodConfig
 from dapperfl.lab.fields import expected, show
+
+# The fields whose keys depend on what is chosen: they are listed apart.
+_CHOSEN: Mapping[type[Any], str] = {MethodConfig: "fields", DataConfig: "options"}
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,14 @@ def method_keys(name: str) -> list[Key]:
     return _keys(start, {preset: kind.from_preset(preset) for preset in kind.presets})
 
 
+def benchmark_keys(name: str) -> list[Key]:
+    """Return the options of a benchmark."""
+    return [
+        Key(key, expected(option.hint), option.default, option.help, {})
+        for key, option in benchmarks.options(name).items()
+    ]
+
+
 def describe(name: str) -> Iterator[str]:
     """Yield a method's purpose, then two lines for each of its fields."""
     yield purpose(name)
@@ -70,7 +81,7 @@ def _keys(config: Any, presets: Mapping[str, Any] | None = None) -> list[Key]:
     keys = []
     for each in fields(config):
         value = getattr(config, each.name)
-        if is_dataclass(value) or (isinstance(config, MethodConfig) and each.name == "fields"):
+        if is_dataclass(value) or each.name == _CHOSEN.get(type(config)):
             continue
         others = {name: getattr(other, each.name) for name, other in (presets or {}).items()}
         changed = {name: other for name, other in others.items() if other != value}
@@ -86,6 +97,10 @@ def markdown() -> str:
     for table, keys in config_keys().items():
         parts.append(f"## `[{table}]`\n" if table else "## Top level\n")
         parts.append(_rows(keys))
+    for name in benchmarks.names():
+        if keys := benchmark_keys(name):
+            parts.append(f'## `[data]` with `benchmark = "{name}"`\n')
+            parts.append(_rows(keys))
     for name in methods.names():
         parts.append(f'## `[method]` with `name = "{name}"`\n\n{purpose(name)}\n')
         keys = method_keys(name)

@@ -2,16 +2,17 @@
 
 import platform
 import subprocess
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
+
+from dapperfl import __version__
 
 
 def versions() -> dict[str, str | int]:
     """Return what must be equal for two runs of one config to agree bit for bit."""
     found: dict[str, str | int] = {
-        "dapperfl": version("dapperfl"),
+        "dapperfl": __version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "platform": platform.platform(),

@@ -1,12 +1,29 @@
-"""One file per benchmark: the file's name is the benchmark's, its `load(root)` makes it."""
+"""One file per benchmark: the file's name is the benchmark's, its `load(root)` makes it.
+
+Keyword-only parameters of `load` are the benchmark's options: keys of the [data] table. Each has a
+default; its annotation says the type and, as in `Annotated[int, "…"]`, one line of help.
+"""
 
 import importlib
+import inspect
 import pkgutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from dapperfl.data.benchmark import Benchmark
 from dapperfl.errors import ConfigError
-from dapperfl.naming import did_you_mean
+from dapperfl.naming import did_you_mean, load_object
+
+
+@dataclass(frozen=True)
+class Option:
+    """Something that a benchmark can be asked for."""
+
+    hint: Any  # the type of its values
+    default: Any
+    help: str
 
 
 def names() -> list[str]:
@@ -14,15 +31,54 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
-def load(name: str, root: Path | None) -> Benchmark:
+def options(name: str) -> Mapping[str, Option]:
+    """Return what a benchmark can be asked for, by name.
+
+    Args:
+        name: one of `names()`, or `package.module:load`.
+    """
+    loader = _loader(name)
+    hints = get_type_hints(loader, include_extras=True)
+    return {
+        each.name: _option(each, hints.get(each.name, type(each.default)))
+        for each in inspect.signature(loader).parameters.values()
+        if each.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+def load(name: str, root: Path | None, **asked: Any) -> Benchmark:
     """Load a benchmark by name.
 
     Args:
-        name: one of `names()`.
+        name: one of `names()`, or `package.module:load`.
         root: the folder of prepared data; None for DAPPERFL_DATA or the user's cache folder.
+        asked: options of this benchmark that are not to have their defaults.
     """
-    if name not in names():
+    known = options(name)
+    for option in asked:
+        if option not in known:
+            near = did_you_mean(option, known) if known else "; it has none"
+            raise ConfigError(f'benchmark "{name}" has no option "{option}"{near}')
+    return _loader(name)(root, **asked)
+
+
+def _loader(name: str) -> Callable[..., Benchmark]:
+    loader: Callable[..., Benchmark]
+    if ":" in name:
+        loader = load_object(name)
+    elif name in names():
+        loader = importlib.import_module(f"{__name__}.{name}").load
+    else:
         raise ConfigError(f'unknown benchmark "{name}"{did_you_mean(name, names())}')
-    module = importlib.import_module(f"{__name__}.{name}")
-    benchmark: Benchmark = module.load(root)
-    return benchmark
+    if not callable(loader):
+        raise ConfigError(f'"{name}" is no function; a benchmark is loaded by load(root)')
+    return loader
+
+
+def _option(parameter: inspect.Parameter, hint: Any) -> Option:
+    if parameter.default is inspect.Parameter.empty:
+        raise ConfigError(f"option {parameter.name} of a benchmark has no default; give it one")
+    if get_origin(hint) is Annotated:
+        hint, text, *_ = get_args(hint)
+        return Option(hint, parameter.default, str(text))
+    return Option(hint, parameter.default, "")

@@ -1,0 +1,61 @@
+"""The border of the process: errors become one line and an exit code, notes go to stderr."""
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
+
+import typer
+
+from dapperfl.errors import ConfigError, DapperFLError
+
+
+@contextmanager
+def border(*, interrupted: str = "interrupted; nothing was written") -> Iterator[None]:
+    """Show what is logged, and end with one line and an exit code instead of a traceback.
+
+    Args:
+        interrupted: what to say to somebody who pressed Ctrl-C.
+    """
+    try:
+        with _notes_shown():
+            yield
+    except KeyboardInterrupt:
+        stop(interrupted, 130)
+    except BrokenPipeError:
+        # Whoever read our output has gone; Python would complain again when it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+    except (DapperFLError, OSError) as error:
+        if os.environ.get("DAPPERFL_DEBUG"):
+            raise
+        stop(f"error: {error}", 2 if isinstance(error, ConfigError) else 1)
+
+
+def stop(text: str, code: int) -> NoReturn:
+    """End the process with one line on stderr."""
+    typer.echo(" ".join(text.split()), err=True)
+    raise typer.Exit(code) from None
+
+
+class _Notes(logging.Handler):
+    """Shows what the package logs, a line each, on whatever stderr is at that moment."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        word = "note" if record.levelno < logging.WARNING else record.levelname.lower()
+        sys.stderr.write(f"{word}: {record.getMessage()}\n")
+
+
+@contextmanager
+def _notes_shown() -> Iterator[None]:
+    log, notes = logging.getLogger("dapperfl"), _Notes(logging.INFO)
+    level = log.level
+    log.addHandler(notes)
+    log.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        log.removeHandler(notes)
+        log.setLevel(level)

@@ -1,0 +1,141 @@
+"""A tree of pictures, `<domain>/<class>/<image>`, with or without train and test folders.
+
+Links are followed as long as they stay within the tree; what is hidden does not exist.
+"""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dapperfl.data.sources.image_files import image_files
+from dapperfl.errors import DataError
+
+log = logging.getLogger(__name__)
+
+NAMED = 5  # at most so many of a kind are named in a message
+SPLITS = ("train", "test")
+LAYOUT = (
+    "expected <domain>/<class>/<image>, <domain>/train|test/<class>/<image> or "
+    "train|test/<domain>/<class>/<image>"
+)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Where a picture is and what it shows."""
+
+    path: Path
+    domain: str
+    label: str
+    split: str | None = None  # None: neither train nor test, as the tree does not say
+
+
+def find_pictures(root: Path) -> list[Picture]:
+    """List all pictures of a tree, sorted by split, domain, class and name.
+
+    Raises:
+        DataError: there is no such tree, or it is laid out in another way.
+    """
+    if not root.is_dir():
+        raise DataError(f"data.root = {root} is not a folder; {LAYOUT} in it")
+    tree = _Tree(root, root.resolve())
+    found = list(tree.pictures())
+    if tree.skipped:
+        log.warning("skipped in %s: %s", root, some(list(tree.skipped)))
+    if not found:
+        raise DataError(f"{root} has no pictures in it; {LAYOUT}")
+    return found
+
+
+def some(names: Sequence[str]) -> str:
+    """Write a list out, or its beginning and how many more there are."""
+    more = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+@dataclass(frozen=True)
+class _Tree:
+    root: Path
+    real: Path  # the root without links
+    skipped: dict[str, None] = field(default_factory=dict)  # in order, each once
+
+    def pictures(self) -> Iterator[Picture]:
+        self._refuse_pictures(self.root)
+        splits = self._splits(self.root)
+        if not splits:
+            yield from self._domains(self.root, None)
+        for split, folder in splits:
+            self._refuse_pictures(folder)
+            yield from self._domains(folder, split)
+
+    def _domains(self, folder: Path, split: str | None) -> Iterator[Picture]:
+        for domain in self._folders(folder):
+            self._refuse_pictures(domain)
+            splits = [] if split else self._splits(domain)
+            if not splits:
+                yield from self._classes(domain, domain.name, split)
+            for inner, below in splits:
+                self._refuse_pictures(below)
+                yield from self._classes(below, domain.name, inner)
+
+    def _classes(self, folder: Path, domain: str, split: str | None) -> Iterator[Picture]:
+        for label in self._folders(folder):
+            for deeper in self._folders(label):
+                self._skip(deeper, "a folder inside a class folder")
+            for path in self._files(label):
+                yield Picture(path, domain, label.name, split)
+
+    def _splits(self, folder: Path) -> list[tuple[str, Path]]:
+        """Return the train and test folders of a folder, if it is divided into them.
+
+        A class may be called "train" as well: then there are no folders in it.
+        """
+        below = self._folders(folder)
+        splits = [
+            (path.name.lower(), path)
+            for path in below
+            if path.name.lower() in SPLITS and self._folders(path)
+        ]
+        if splits:
+            for path in sorted(set(below) - {split for _, split in splits}):
+                self._skip(path, "a folder beside train and test")
+        return splits
+
+    def _refuse_pictures(self, folder: Path) -> None:
+        if files := self._files(folder):
+            raise DataError(
+                f"{folder} holds pictures that are in no class folder, such as {files[0].name}; "
+                f"{LAYOUT}, also where there is one domain only"
+            )
+
+    def _folders(self, folder: Path) -> list[Path]:
+        return [Path(entry.path) for entry in self._entries(folder) if entry.is_dir()]
+
+    def _files(self, folder: Path) -> list[Path]:
+        return image_files(Path(entry.path) for entry in self._entries(folder) if entry.is_file())
+
+    def _entries(self, folder: Path) -> list[os.DirEntry[str]]:
+        """List what is in a folder by name, less what is hidden or leads out of the tree."""
+        try:
+            with os.scandir(folder) as entries:
+                seen = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            raise DataError(f"{folder} cannot be read: {error.strerror}") from error
+        return [each for each in seen if not each.name.startswith(".") and self._is_inside(each)]
+
+    def _is_inside(self, entry: os.DirEntry[str]) -> bool:
+        if not entry.is_symlink():
+            return True
+        path = Path(entry.path)
+        try:
+            inside = path.resolve(strict=True).is_relative_to(self.real)
+        except (OSError, RuntimeError):  # broken, or in a circle
+            inside = False
+        if not inside:
+            self._skip(path, "a link that leads out of the tree, or nowhere")
+        return inside
+
+    def _skip(self, path: Path, why: str) -> None:
+        self.skipped[f"{path.relative_to(self.root)} ({why})"] = None

@@ -1,0 +1,118 @@
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from dapperfl.data.pictures.tree import find_pictures
+from dapperfl.errors import DataError
+from tests.data.pictures.trees import picture, plant
+
+
+def found(root: Path) -> list[tuple[str, str, str | None, str]]:
+    return [(each.domain, each.label, each.split, each.path.name) for each in find_pictures(root)]
+
+
+def test_pictures_come_sorted_by_domain_class_and_name(tmp_path: Path) -> None:
+    plant(tmp_path, {"sketch/dog": 2, "photo/dog": 1, "photo/cat": 1})
+    assert found(tmp_path) == [
+        ("photo", "cat", None, "000.png"),
+        ("photo", "dog", None, "000.png"),
+        ("sketch", "dog", None, "000.png"),
+        ("sketch", "dog", None, "001.png"),
+    ]
+
+
+@pytest.mark.parametrize("layout", ["{domain}/{split}/cat", "{split}/{domain}/cat"])
+def test_train_and_test_may_be_inside_or_around_domains(tmp_path: Path, layout: str) -> None:
+    folders = [
+        layout.format(domain=domain, split=split)
+        for domain in ("photo", "sketch")
+        for split in ("Train", "test")
+    ]
+    plant(tmp_path, dict.fromkeys(folders, 1))
+    assert sorted(found(tmp_path)) == [
+        (domain, "cat", split, "000.png")
+        for domain in ("photo", "sketch")
+        for split in ("test", "train")
+    ]
+
+
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    plant(tmp_path, {"photo/train": 2, "photo/bus": 1})
+    assert [(label, split) for _, label, split, _ in found(tmp_path)] == [
+        ("bus", None),
+        ("train", None),
+        ("train", None),
+    ]
+
+
+def test_hidden_files_and_other_files_are_ignored(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plant(tmp_path, {"photo/cat": 1, ".git/cat": 1, "photo/.cache": 1})
+    for name in ("README.txt", "photo/labels.csv", "photo/cat/Thumbs.db", "photo/cat/.hidden.png"):
+        (tmp_path / name).write_text("?")
+    os.mkfifo(tmp_path / "photo" / "cat" / "pipe.png")
+    assert found(tmp_path) == [("photo", "cat", None, "000.png")]
+    assert caplog.text == ""
+
+
+def test_links_are_followed_within_the_tree_and_nowhere_else(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    outside = plant(tmp_path / "outside", {"cat": 3})
+    root = plant(tmp_path / "root", {"photo/cat": 1, "photo/dog": 1})
+    cat = root / "photo" / "cat"
+    (cat / "again.png").symlink_to(root / "photo" / "dog" / "000.png")
+    (cat / "stolen.png").symlink_to(outside / "cat" / "000.png")
+    (cat / "broken.png").symlink_to(root / "nothing.png")
+    (cat / "circle.png").symlink_to(cat / "circle.png")
+    (root / "sketch").symlink_to(outside)
+    with caplog.at_level(logging.WARNING):
+        names = [(label, name) for _, label, _, name in found(root)]
+    assert names == [("cat", "000.png"), ("cat", "again.png"), ("dog", "000.png")]
+    assert len(caplog.records) == 1
+    for skipped in ("sketch", "photo/cat/stolen.png", "photo/cat/broken.png", "photo/cat/circle"):
+        assert skipped in caplog.text
+
+
+def test_what_is_beside_the_layout_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plant(tmp_path, {"a/train/cat": 1, "a/test/cat": 1, "a/val/cat": 1, "b/cat/kittens": 1})
+    plant(tmp_path, {"b/cat": 1})
+    with caplog.at_level(logging.WARNING):
+        assert len(found(tmp_path)) == 3
+    assert "a/val (a folder beside train and test)" in caplog.text
+    assert "b/cat/kittens (a folder inside a class folder)" in caplog.text
+
+
+@pytest.mark.parametrize("where", [".", "photo", "photo/train"])
+def test_pictures_above_the_class_folders_are_refused(tmp_path: Path, where: str) -> None:
+    plant(tmp_path, {"photo/train/cat": 1, "photo/test/cat": 1})
+    picture(1).save(tmp_path / where / "stray.png")
+    said = f"{(tmp_path / where).name} holds pictures that are in no class folder.*stray.png;"
+    with pytest.raises(DataError, match=said):
+        find_pictures(tmp_path)
+
+
+def test_pictures_directly_in_a_top_train_folder_are_refused(tmp_path: Path) -> None:
+    plant(tmp_path, {"train/photo/cat": 1, "test/photo/cat": 1})
+    picture(1).save(tmp_path / "train" / "stray.png")
+    with pytest.raises(DataError, match="train holds pictures that are in no class folder"):
+        find_pictures(tmp_path)
+
+
+def test_a_tree_without_class_folders_is_refused(tmp_path: Path) -> None:
+    plant(tmp_path, {"cat": 2, "dog": 2})
+    with pytest.raises(DataError, match=r"cat holds pictures.*also where there is one domain only"):
+        find_pictures(tmp_path)
+
+
+def test_an_empty_tree_and_no_tree_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "photo" / "cat").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"no pictures in it; expected <domain>/<class>/<image>"):
+        find_pictures(tmp_path)
+    with pytest.raises(DataError, match="nowhere is not a folder"):
+        find_pictures(tmp_path / "nowhere")
