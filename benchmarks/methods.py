@@ -157,6 +157,14 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *lines])
 
 
+def insert(page_text: str, rows_path: Path) -> str:
+    """Return a page with the table of a CSV file written anew between its marks."""
+    begin, end = (f"<!-- {rows_path.name}: {word} -->" for word in ("begin", "end"))
+    before, _, rest = page_text.partition(begin)
+    _, _, after = rest.partition(end)
+    return f"{before}{begin}\n{table(read_rows(rows_path))}\n{end}{after}"
+
+
 def page(rows: Sequence[dict[str, Any]]) -> str:
     """Return the whole page."""
     seeds = sorted({row["seed"] for row in rows})
@@ -193,6 +201,7 @@ def main() -> None:
     parser.add_argument("--config", type=Path, help="a TOML file; the demo without one")
     parser.add_argument("--methods", default="", help="name or name:preset, comma-separated; all")
     parser.add_argument("--csv", type=Path, default=CSV)
+    parser.add_argument("--into", type=Path, help="a page with marks for this CSV file's table")
     parser.add_argument("--table-only", action="store_true")
     options = parser.parse_args()
     if not options.table_only:
@@ -200,7 +209,9 @@ def main() -> None:
         shared = options.config, tuple(options.settings)
         jobs = [Job(*v, s, *shared) for s in seeds for v in variants(options.methods)]
         measure(jobs, options.workers, options.csv)
-    if options.csv == CSV:
+    if options.into:
+        options.into.write_text(insert(options.into.read_text(), options.csv))
+    elif options.csv == CSV:
         PAGE.write_text(page(read_rows(CSV)))
     else:
         print(table(read_rows(options.csv)))  # noqa: T201

@@ -3,7 +3,9 @@
 import importlib.util
 import json
 import re
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,13 +41,30 @@ def test_code_in_the_documents_runs(code, tmp_path, monkeypatch):
     exec(compile(code, "<document>", "exec"), {"__name__": "document"})
 
 
-def test_the_table_on_the_front_page_is_the_recorded_demo():
-    spec = importlib.util.spec_from_file_location("make_demo", ROOT / "docs/make_demo.py")
+def load_script(path: str) -> Any:
+    """Import a script that is not part of the package."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_on_the_front_page_is_the_recorded_demo():
     summary = json.loads((ROOT / "results/demo/summary.json").read_text())
     text = (ROOT / "README.md").read_text()
-    assert module.readme_with(text, summary) == text
+    assert load_script("docs/make_demo.py").readme_with(text, summary) == text
     assert min(marks["last"] for marks in summary["domain_accuracy"].values()) >= 40
+
+
+def test_tables_of_results_are_those_of_their_rows():
+    script = load_script("benchmarks/methods.py")
+    text = (ROOT / "docs/results-real.md").read_text()
+    marked = re.findall(r"<!-- (\S+\.csv): begin -->", text)
+    assert len(marked) >= 4
+    for name in marked:
+        assert script.insert(text, ROOT / "results" / name) == text, name
+    rows = script.read_rows(script.CSV)
+    assert script.page(rows) == script.PAGE.read_text()

@@ -49,9 +49,9 @@ class Kind(StrEnum):
 
 def main() -> None:
     """Run the command line."""
-    # Threads that spin while they wait make a shared machine many times slower; torch reads this
-    # when it is first imported, which the commands do.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # Threads that spin long while they wait make a shared machine several times slower; GNU
+    # OpenMP reads this when torch is first imported, which the commands do.
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     app(prog_name="dapperfl")
 
 

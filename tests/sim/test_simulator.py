@@ -138,6 +138,17 @@ def test_three_rounds_without_anyone_end_the_run():
         next(records)
 
 
+def test_rounds_in_which_the_method_asks_nobody_do_not_end_the_run():
+    @dataclass(frozen=True, kw_only=True)
+    class Picky(FedAvg):
+        def assign(self, server, device, epochs, dice):
+            wanted = server.round_num in (0, 5)
+            return super().assign(server, device, epochs, dice) if wanted else None
+
+    records = list(simulator(Picky(), rounds=6).rounds())
+    assert [len(record.costs) for record in records] == [3, 0, 0, 0, 0, 3]
+
+
 def test_the_count_of_empty_rounds_survives_a_resume():
     world = simulator(Failing(broken=(0, 1, 2)), rounds=9)
     first = next(world.rounds())

@@ -6,14 +6,16 @@ object runs in simulation and on real devices. `loss` is pure: it reads tensors 
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dapperfl.core.aggregation import Aggregator, RecoveredMean
-from dapperfl.core.channels import Scope
+from dapperfl.core.aggregation import Aggregator, CoverageMean, RecoveredMean
+from dapperfl.core.channels import ChannelGraph, Group, Scope
+from dapperfl.core.cost import keep_for_budget
 from dapperfl.core.messages import (
     Assignment,
     ClientUpdate,
@@ -89,6 +91,11 @@ class Method:
             mean.add(update.model, update.num_samples)
         return server.advance(mean.result())
 
+    def take_home(self, server: ServerState, rho: float) -> LocalModel:
+        """Return the compact model of a level, cut from the global one."""
+        submodel = self.compact(server, rho)
+        return LocalModel(submodel.slice(server.weights), submodel)
+
     def deliver(self, server: ServerState) -> LocalModel:
         """Return the model that is evaluated and handed out."""
         return server.model
@@ -127,16 +134,45 @@ class SubmodelMethod(Method):
         """Say how much each channel is wanted in the next round; `rng` is the same for all."""
         raise NotImplementedError
 
+    def counts(self, server: ServerState, rho: float) -> Mapping[Group, int]:
+        """Say how many channels of each group the budget of a level buys."""
+        return _counts(server.model.submodel.graph, (rho,), self.scope, self.multiple)
+
     def compact(self, server: ServerState, rho: float) -> Submodel:
         """Keep the best-scored channels that the budget of a level buys."""
-        scores = self.scores(server, generator(0, "compact"))
-        return scores.top(rho, scope=self.scope, multiple=self.multiple)
+        return self.scores(server, generator(0, "compact")).keep(self.counts(server, rho))
 
     def assign(
         self, server: ServerState, device: Device, epochs: int, dice: Dice
     ) -> Assignment | None:
         """Send a device the submodel of its level."""
-        scores = self.scores(server, dice.shared())
-        submodel = scores.top(device.rho, scope=self.scope, multiple=self.multiple)
+        submodel = self.scores(server, dice.shared()).keep(self.counts(server, device.rho))
         small = LocalModel(submodel.slice(server.weights), submodel)
         return Assignment(server.round_num + 1, device, small, epochs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NestedMethod(SubmodelMethod):
+    """Weaker devices hold a part of what stronger ones hold; entries are averaged over holders."""
+
+    def counts(self, server: ServerState, rho: float) -> Mapping[Group, int]:
+        """Keep no more of any group than the stronger levels of the fleet do."""
+        stronger = sorted({device.rho for device in server.fleet if device.rho < rho})
+        graph = server.model.submodel.graph
+        return _counts(graph, (*stronger, rho), self.scope, self.multiple)
+
+    def aggregator(self, server: ServerState) -> Aggregator:
+        """Divide each entry by the weight of those who hold it."""
+        return CoverageMean(server.weights)
+
+
+@lru_cache(maxsize=64)  # it depends on the level alone, and is asked for every device and round
+def _counts(
+    graph: ChannelGraph, rhos: tuple[float, ...], scope: Scope, multiple: int
+) -> Mapping[Group, int]:
+    """Return the least of what each of these budgets buys, group by group.
+
+    A smaller budget may buy more of one group and less of another, so one alone does not nest.
+    """
+    bought = [keep_for_budget(graph, rho, scope=scope, multiple=multiple) for rho in rhos]
+    return {group: min(counts[group] for counts in bought) for group in bought[0]}

@@ -1,4 +1,4 @@
-"""FedMP: the server prunes the global model for each device and adds the rest back (Jiang, 2022)."""
+"""FedMP: the server prunes the global model for each device, then adds the rest back (2022)."""
 
 from dataclasses import dataclass
 

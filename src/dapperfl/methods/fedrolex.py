@@ -4,15 +4,14 @@ from dataclasses import dataclass
 
 import torch
 
-from dapperfl.core.aggregation import Aggregator, CoverageMean
 from dapperfl.core.messages import ServerState
 from dapperfl.core.scores import Scores, ordered_scores
-from dapperfl.methods.base import Statistics, SubmodelMethod
+from dapperfl.methods.base import NestedMethod, Statistics
 from dapperfl.settings import Range, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedRolex(SubmodelMethod):
+class FedRolex(NestedMethod):
     """In round t the window starts at channel t - 1, and wraps around the end of a layer."""
 
     step: int = setting(1, "channels by which the window advances in a round", Range(1))
@@ -28,7 +27,3 @@ class FedRolex(SubmodelMethod):
     def scores(self, server: ServerState, rng: torch.Generator) -> Scores:
         """Prefer the channels of this round's window."""
         return ordered_scores(server.model.submodel.graph, start=self.step * server.round_num)
-
-    def aggregator(self, server: ServerState) -> Aggregator:
-        """Divide each entry by the weight of those who hold it."""
-        return CoverageMean(server.weights)

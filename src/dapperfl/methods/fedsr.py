@@ -5,6 +5,7 @@ Gaussian of its class (CMI). The class Gaussians are trained on the client and s
 """
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -44,13 +45,11 @@ class ProbabilisticHead(nn.Module):
         if not self.samples:
             return self.fedsr_predictor(mean)  # type: ignore[no-any-return]
         noise = torch.randn(self.samples, mean.shape[-1], generator=generator(0, "fedsr"))
-        total = torch.stack(
-            [
-                self.fedsr_predictor(mean + sigma * eps).softmax(-1)
-                for eps in noise.to(mean.device, mean.dtype)
-            ]
-        ).mean(0)
-        return total.log()
+        draws = [
+            self.fedsr_predictor(mean + sigma * eps).log_softmax(-1)
+            for eps in noise.to(mean.device, mean.dtype)
+        ]
+        return torch.stack(draws).logsumexp(0) - math.log(self.samples)
 
 
 def mean_and_sigma(projected: Tensor) -> tuple[Tensor, Tensor]:

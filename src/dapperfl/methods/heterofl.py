@@ -4,15 +4,14 @@ from dataclasses import dataclass
 
 import torch
 
-from dapperfl.core.aggregation import Aggregator, CoverageMean
 from dapperfl.core.messages import ServerState
 from dapperfl.core.scores import Scores, ordered_scores
-from dapperfl.methods.base import Statistics, SubmodelMethod
+from dapperfl.methods.base import NestedMethod, Statistics
 from dapperfl.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeteroFL(SubmodelMethod):
+class HeteroFL(NestedMethod):
     """A device holds the first channels of every layer; batch norm is static (measured anew)."""
 
     bn_statistics: Statistics = setting(
@@ -27,7 +26,3 @@ class HeteroFL(SubmodelMethod):
     def scores(self, server: ServerState, rng: torch.Generator) -> Scores:
         """Prefer the first channels."""
         return ordered_scores(server.model.submodel.graph)
-
-    def aggregator(self, server: ServerState) -> Aggregator:
-        """Divide each entry by the weight of those who hold it."""
-        return CoverageMean(server.weights)

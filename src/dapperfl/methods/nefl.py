@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import nn
 
-from dapperfl.core.aggregation import Aggregator, CoverageMean
+from dapperfl.core.aggregation import is_averaged
 from dapperfl.core.channels import ChannelGraph
 from dapperfl.core.messages import (
     Assignment,
@@ -30,14 +30,14 @@ from dapperfl.core.rng import Dice
 from dapperfl.core.scores import Scores, ordered_scores
 from dapperfl.core.state import State
 from dapperfl.core.submodel import Submodel
-from dapperfl.methods.base import SubmodelMethod
+from dapperfl.methods.base import NestedMethod
 from dapperfl.settings import setting
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class NeFL(SubmodelMethod):
+class NeFL(NestedMethod):
     """Prefix widths; every level trains its own norms and steps."""
 
     learnable_steps: bool = setting(True, "scale each residual branch by a learnt step")
@@ -65,6 +65,10 @@ class NeFL(SubmodelMethod):
 
     def init(self, model: LocalModel, fleet: Sequence[Device]) -> ServerState:
         """Give every level its own copy of norms and steps."""
+        if all(device.rho > 0 for device in fleet):
+            logger.warning(
+                "no device trains the full net: its norms and steps will stay as they are"
+            )
         server = super().init(model, fleet)
         extra: State = {}
         for rho in _ladder(server):
@@ -82,58 +86,49 @@ class NeFL(SubmodelMethod):
         """Send the rung's prefix with the rung's own norms and steps."""
         ladder = _ladder(server)
         rho = device.rho if self.rungs == "fixed" else _draw(ladder, device.rho, dice)
-        submodel = self.compact(server, rho)
-        weights = submodel.slice(server.weights) | _of_level(server.extra, rho)
         rung = {"rung": torch.tensor(ladder.index(rho))}  # comes back with the update
-        model = LocalModel(weights, submodel)
+        model = self.take_home(server, rho)
         return Assignment(server.round_num + 1, device, model, epochs, rung)
+
+    def take_home(self, server: ServerState, rho: float) -> LocalModel:
+        """Return a level's prefix with the level's own norms and steps."""
+        model = super().take_home(server, rho)
+        return LocalModel(model.weights | _of_level(server.extra, rho), model.submodel)
 
     def report(self, net: Net, batches: Iterable[Batch], work: Work) -> Report:
         """Say which rung was trained."""
         return Report(shared=work.shared)
 
-    def aggregator(self, server: ServerState) -> Aggregator:
-        """Divide each entry by the weight of those who hold it."""
-        return CoverageMean(server.weights)
-
     def update(self, server: ServerState, updates: Iterable[ClientUpdate]) -> ServerState:
         """Average shared weights over holders, and norms and steps within each level."""
-        rungs: dict[float, _LevelMean] = {}
+        ladder = _ladder(server)
+        rungs: dict[float, list[tuple[State, int]]] = {}
 
         def sorted_out() -> Iterator[ClientUpdate]:
             for update in updates:
-                rho = _ladder(server)[int(update.shared["rung"])]
+                rho = ladder[int(update.shared["rung"])]
                 own = _inconsistent(update.model.submodel, update.model.weights)
-                rungs.setdefault(rho, _LevelMean()).add(own, update.num_samples)
+                rungs.setdefault(rho, []).append((own, update.num_samples))
                 yield update
 
         after = super().update(server, sorted_out())
         extra = dict(server.extra)
-        for rho, mean in rungs.items():
-            extra |= _keyed(rho, mean.result())
-        top = min(_ladder(server))
-        weights = after.weights | (_of_level(extra, top) if top == 0 else {})
-        return server.advance(weights, extra)
+        for rho, parts in rungs.items():
+            extra |= _keyed(rho, _mean(parts))
+        return server.advance(after.weights | _of_level(extra, ladder[-1]), extra)
 
 
-class _LevelMean:
-    """The sample-weighted mean of states of one shape; integers are added up."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self.sums: State = {}
-
-    def add(self, state: State, samples: int) -> None:
-        self.total += samples
-        for name, tensor in state.items():
-            part = tensor.double() * samples if tensor.is_floating_point() else tensor
-            self.sums[name] = self.sums[name] + part if name in self.sums else part
-
-    def result(self) -> State:
-        return {
-            name: (tensor / self.total).float() if tensor.is_floating_point() else tensor
-            for name, tensor in self.sums.items()
-        }
+def _mean(parts: Sequence[tuple[State, int]]) -> State:
+    """Average states of one shape by samples; of counters, take the largest."""
+    total = sum(samples for _, samples in parts)
+    mean: State = {}
+    for name, first in parts[0][0].items():
+        if is_averaged(first):
+            weighted = [state[name].double() * samples for state, samples in parts]
+            mean[name] = (torch.stack(weighted).sum(0) / total).to(first.dtype)
+        else:
+            mean[name] = torch.stack([state[name] for state, _ in parts]).amax(0)
+    return mean
 
 
 def _ladder(server: ServerState) -> list[float]:

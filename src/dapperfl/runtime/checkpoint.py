@@ -115,11 +115,12 @@ def _load(path: Path, start: Snapshot) -> Snapshot:
     weights, expected = parts.get("weights", {}), start.server.weights
     if {n: t.shape for n, t in weights.items()} != {n: t.shape for n, t in expected.items()}:
         raise ValueError("it belongs to another net")
-    weights = {name: weights[name].to(tensor.device) for name, tensor in expected.items()}
+    device = next(iter(expected.values())).device
+    parts = {part: {n: t.to(device) for n, t in state.items()} for part, state in parts.items()}
     server = replace(
         start.server,
         round_num=facts["round"],
-        model=LocalModel(weights, start.server.model.submodel),
+        model=LocalModel({n: parts["weights"][n] for n in expected}, start.server.model.submodel),
         extra=parts.get("extra", {}),
     )
     memories = {client: parts[f"memory.{client}"] for client in facts["clients"]}

@@ -97,8 +97,9 @@ def train_client(
         torch.manual_seed(derive_seed(seed, "dropout", *path))
         for epoch in range(1, work.epochs + 1):
             now = cost(local.submodel)
-            passes = now.train_flops + 2 * now.macs * method.extra_forwards(work)
-            flops, peak = flops + passes * data.num_samples, max(peak, now.parameters)
+            frozen = method.extra_forwards(work)  # nets held beside the trained one
+            flops += (now.train_flops + 2 * now.macs * frozen) * data.num_samples
+            peak = max(peak, now.parameters * (1 + frozen))
             loss = _run_epoch(method, local, work, data.epoch(batches))
             if not math.isfinite(loss):
                 raise RunError(f"the loss is {loss} in epoch {epoch}; try a smaller train.lr")

@@ -159,7 +159,8 @@ class Simulator:
             after = self.method.update(server, chain([first], updates))
             if self.method.statistics == "recalibrate":
                 after = recalibrate(after, tally.watch_moments(self._measure(after, tally.present)))
-        empty = 0 if first else state.empty_rounds + 1
+        # A round in which the method asked nobody is no failure, and no sign of health either.
+        empty = 0 if first else state.empty_rounds + bool(tally.left_out)
         return RoundRecord(
             round_num=after.round_num,
             accuracy=self.evaluate(self.method.deliver(after)),
@@ -196,10 +197,8 @@ class Simulator:
         Where the method measures batch-norm statistics, those of the small net are measured by
         the level's own devices.
         """
-        submodel = self.method.compact(server, rho)
-        model = LocalModel(submodel.slice(server.weights), submodel)
-        small = replace(server, model=model)
-        if self.method.statistics == "recalibrate" and submodel.kept:
+        small = replace(server, model=self.method.take_home(server, rho))
+        if self.method.statistics == "recalibrate" and small.model.submodel.kept:
             level = [device for device in self.federation.devices if device.rho == rho]
             moments = [m for m in self._measure(small, level) if isinstance(m, Moments)]
             small = recalibrate(small, moments)

@@ -1,0 +1,194 @@
+"""NeFL: what is shared between levels, what is not, and the ladder they stand on."""
+
+import logging
+from itertools import pairwise
+
+import pytest
+import torch
+from tests.core.made import Made
+from tests.methods.rig import assigned, fleet_of, reply, round_of, server_of
+from tests.tiny import tiny_net
+from torch import nn
+
+from dapperfl import nets
+from dapperfl.core.channels import ChannelGraph
+from dapperfl.core.messages import LocalModel
+from dapperfl.core.state import snapshot
+from dapperfl.methods.nefl import NeFL
+
+NEFL = NeFL(multiple=1)
+LADDER = (0.0, 0.2, 0.4, 0.6, 0.8)
+
+
+def test_the_defaults_are_those_decided_and_the_preset_is_the_official_choice():
+    assert (NeFL().learnable_steps, NeFL().rungs) == (True, "fixed")
+    official = NeFL.from_preset("official")
+    assert (official.learnable_steps, official.rungs) == (True, "dynamic")
+
+
+def test_each_entry_is_the_mean_over_those_who_hold_it():
+    # rung A holds w1 = 2, rung B holds (4, 6): new (3, 6)
+    net = Made(
+        lambda self, x: self.second(self.first(x)),
+        first=nn.Linear(1, 2, bias=False),
+        second=nn.Linear(2, 2, bias=False),
+    )
+    method = NeFL(multiple=1, learnable_steps=False)
+    graph = ChannelGraph.trace(net, torch.zeros(1, 1))
+    server = method.init(LocalModel(snapshot(net), graph.full()), fleet_of([0.5, 0.0]))
+    values = [torch.tensor([[2.0]]), torch.tensor([[4.0], [6.0]])]
+    updates = []
+    for device, value in enumerate(values):
+        assignment = assigned(method, server, device)
+        assert assignment.model.weights["first.weight"].shape == value.shape
+        answer = reply(assignment, lambda t: t, shared=assignment.shared)
+        answer.model.weights["first.weight"] = value
+        updates.append(answer)
+    after = method.update(server, iter(updates))
+    assert after.weights["first.weight"].flatten().tolist() == [3, 6]
+
+
+def test_entries_that_nobody_holds_stay_bit_identical():
+    server = server_of(NEFL, (0.0, 0.6))
+    assignment = assigned(NEFL, server, 1)
+    answer = reply(assignment, lambda t: t + 1, shared=assignment.shared)
+    after = NEFL.update(server, iter([answer]))
+    kept = assignment.model.submodel
+    ones = {name: torch.ones_like(t) for name, t in server.weights.items()}
+    outside = kept.mask(ones)["conv1.weight"] == 0
+    assert bool(outside.any())
+    before = server.weights["conv1.weight"]
+    assert torch.equal(after.weights["conv1.weight"][outside], before[outside])
+    assert torch.equal(after.weights["conv1.weight"][~outside], before[~outside] + 1)
+
+
+def test_norms_and_steps_of_a_level_depend_on_that_levels_clients_only():
+    server = server_of(NEFL, (0.0, 0.4, 0.4))
+    after = round_of(NEFL, server, [lambda t: t + 5, lambda t: t + 1, lambda t: t + 2])
+    for name in ("bn1.weight", "bn2.bias", "bn1.running_mean", "step"):
+        own = assigned(NEFL, server, 1).model.weights[name]
+        # samples 20 and 30: (20·1 + 30·2) / 50 = 1.6
+        moved = after.extra[f"0.4/{name}"] - own
+        assert torch.allclose(moved, torch.full_like(moved, 1.6), atol=1e-5), name
+        top = after.extra[f"0.0/{name}"] - server.weights[name]
+        assert torch.allclose(top, torch.full_like(top, 5.0), atol=1e-5), name
+        assert torch.equal(after.weights[name], after.extra[f"0.0/{name}"])  # it is evaluated
+        sent = assigned(NEFL, after, 2).model.weights[name]
+        assert torch.equal(sent, after.extra[f"0.4/{name}"])
+
+
+def test_a_level_without_clients_keeps_its_norms():
+    server = server_of(NEFL, (0.0, 0.4, 0.6))
+    after = round_of(NEFL, server, [lambda t: t + 5])  # the first device alone
+    for key, tensor in server.extra.items():
+        trained = key.startswith("0.0/") and tensor.is_floating_point()
+        assert torch.equal(after.extra[key], tensor) == (not trained), key
+
+
+def test_batch_counters_do_not_double_with_every_round():
+    server = server_of(NEFL, (0.4, 0.4))
+    for _ in range(70):  # a sum over clients would be past 2⁶⁴
+        updates = []
+        for device in range(2):
+            assignment = assigned(NEFL, server, device)
+            answer = reply(assignment, lambda t: t, shared=assignment.shared)
+            answer.model.weights["bn1.num_batches_tracked"] = (
+                assignment.model.weights["bn1.num_batches_tracked"] + 3
+            )
+            updates.append(answer)
+        server = NEFL.update(server, iter(updates))
+    assert server.extra["0.4/bn1.num_batches_tracked"].item() == 70 * 3
+
+
+def test_norms_keep_their_number_format():
+    single = server_of(NEFL).model
+    weights = {n: t.double() if t.is_floating_point() else t for n, t in single.weights.items()}
+    server = NEFL.init(LocalModel(weights, single.submodel), fleet_of((0.0, 0.4)))
+    after = round_of(NEFL, server, [lambda t: t + 1, lambda t: t + 1])
+    assert after.extra["0.4/bn1.weight"].dtype == torch.float64
+
+
+@pytest.mark.parametrize("scope", ["inner", "all"])
+@pytest.mark.parametrize(
+    ("name", "width"), [("resnet10", 16), ("resnet18", 8), ("convnet", 16), ("mobilenetv2", 16)]
+)
+def test_levels_are_nested(name, width, scope):
+    net = nets.build(name, num_classes=10, width=width)
+    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 16, 16))
+    for multiple in (1, 8):
+        method = NeFL(scope=scope, multiple=multiple, learnable_steps=False)
+        levels = LADDER if scope == "all" else LADDER[:3]
+        server = method.init(LocalModel(snapshot(net), graph.full()), fleet_of(levels))
+        kept = [method.compact(server, rho).to_lists() for rho in levels]
+        for larger, smaller in pairwise(kept):
+            for group, channels in smaller.items():
+                assert channels == larger[group][: len(channels)] == list(range(len(channels)))
+        assert kept[-1] != kept[0]
+
+
+def test_a_level_cut_from_a_level_is_that_level():
+    server = server_of(NEFL, (0.0, 0.4, 0.6))
+    large, small = (NEFL.compact(server, rho) for rho in (0.4, 0.6))
+    for name, tensor in large.slice(server.weights).items():
+        direct = small.slice(server.weights)[name]
+        block = tensor[tuple(slice(0, size) for size in direct.shape)]
+        assert torch.equal(block, direct), name
+
+
+def test_dynamic_rungs_are_within_two_of_the_own_and_all_of_them_come():
+    method = NeFL(multiple=1, rungs="dynamic")
+    server = server_of(method, LADDER)
+    weakest_first = sorted(LADDER, reverse=True)
+    for device, rho in enumerate(LADDER):
+        here = weakest_first.index(rho)
+        drawn = {
+            int(assigned(method, server, device, seed=seed).shared["rung"]) for seed in range(60)
+        }
+        assert drawn == set(range(max(0, here - 2), min(5, here + 3)))
+    again = [assigned(method, server, 2, seed=7).shared["rung"] for _ in range(2)]
+    assert again[0] == again[1]
+
+
+def test_a_fixed_rung_is_the_devices_own_level_even_if_it_is_written_as_an_integer():
+    server = server_of(NEFL, (0, 0.4))
+    assert int(assigned(NEFL, server, 0).shared["rung"]) == 1  # the weakest is 0
+    assert not assigned(NEFL, server, 0).model.submodel.kept
+    after = round_of(NEFL, server, [lambda t: t + 1, lambda t: t])
+    sent = assigned(NEFL, after, 0).model.weights
+    assert torch.allclose(sent["bn1.weight"], server.weights["bn1.weight"] + 1)
+
+
+def test_a_step_of_one_changes_nothing_and_scales_the_branch():
+    x = torch.randn(2, 3, 6, 6)
+    net = NEFL.prepare(tiny_net(), "fc").eval()
+    assert isinstance(net.step, nn.Parameter)
+    assert torch.equal(net(x), tiny_net().eval()(x))
+    net.step.data.fill_(0.0)
+    plain = tiny_net().eval()
+    expected = plain.fc(torch.relu(plain.stem(x)).mean((2, 3)))  # the branch is gone
+    assert torch.allclose(net(x), expected, atol=1e-6)
+
+
+def test_a_net_without_room_for_steps_is_said(caplog):
+    with caplog.at_level(logging.WARNING):
+        NEFL.prepare(nets.build("convnet", num_classes=3, width=8), "head")
+    assert 'has a parameter "step"' in caplog.text
+    net = tiny_net()
+    assert NeFL(learnable_steps=False).prepare(net, "fc") is net
+
+
+@pytest.mark.parametrize(("rhos", "said"), [((0.2, 0.4), True), ((0.0, 0.4), False)])
+def test_a_fleet_in_which_nobody_trains_the_evaluated_norms_is_said(caplog, rhos, said):
+    with caplog.at_level(logging.WARNING):
+        server_of(NEFL, rhos)
+    assert ("no device trains the full net" in caplog.text) == said
+
+
+def test_a_level_takes_its_own_norms_and_steps_home():
+    server = server_of(NEFL, (0.0, 0.6))
+    after = round_of(NEFL, server, [lambda t: t + 1, lambda t: t + 5], samples=(10, 20))
+    weak, strong = NEFL.take_home(after, 0.6), NEFL.take_home(after, 0.0)
+    before = NEFL.take_home(server, 0.6)
+    assert torch.equal(weak.weights["bn1.weight"], before.weights["bn1.weight"] + 5)
+    assert weak.weights["step"].item() == 6
+    assert strong.weights["step"].item() == 2
