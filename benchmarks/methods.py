@@ -95,7 +95,7 @@ def machine() -> str:
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
     """Read what has been measured so far."""
-    return list(csv.DictReader(path.open())) if path.exists() else []
+    return list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
 
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:

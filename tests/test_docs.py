@@ -68,3 +68,11 @@ def test_tables_of_results_are_those_of_their_rows():
         assert script.insert(text, ROOT / "results" / name) == text, name
     rows = script.read_rows(script.CSV)
     assert script.page(rows) == script.PAGE.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "domain", "least"), [("digits", "mnist", 60), ("office", "amazon", 30)]
+)
+def test_the_narrow_runs_on_two_cores_reached_what_the_page_says(name, domain, least):
+    lines = (ROOT / f"results/{name}-cpu-rounds.jsonl").read_text().splitlines()
+    assert max(json.loads(line)["accuracy"][domain] for line in lines) >= least

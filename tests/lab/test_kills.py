@@ -110,10 +110,6 @@ def _kill_often(folder: Path, *, kills: int, at_most_each: int) -> None:
     assert killed == kills
 
 
-def test_three_kills_change_nothing(tmp_path):
-    _kill_often(tmp_path, kills=3, at_most_each=3)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_twenty_kills_change_nothing(tmp_path):
