@@ -173,7 +173,8 @@ def page(rows: Sequence[dict[str, Any]]) -> str:
 
 Written by `python benchmarks/methods.py` from [the rows](../results/minidigits-methods.csv); do not
 edit. Demo settings (`dapperfl show-config`): ResNet10 of width 16, ten devices in five levels,
-protocol `fair`; seeds {", ".join(seeds)}; measured on {places}.
+protocol `fair`; seeds {", ".join(seeds)}; measured on {places}. Rows measured there with dapperfl
+0.1.0 ran convolutions in TF32, torch's default.
 
 The learning rate (.05) was chosen on test accuracy of DapperFL `default` and FedAvg, seed 0, with
 two values tried; nothing else was tuned. All other values are each method's defaults or presets.

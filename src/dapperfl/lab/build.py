@@ -3,6 +3,7 @@
 Simulation and deployment both start here, so that a config means the same to both.
 """
 
+import os
 from pathlib import Path
 
 import torch
@@ -46,9 +47,24 @@ def build_net(config: Config, *, num_classes: int, in_channels: int) -> nn.Modul
         )
 
 
+def compute_exactly() -> None:
+    """Make CUDA compute in true float32, and the same way every time.
+
+    By default convolutions run in TF32 and some kernels add up in any order, so that a resumed run
+    would end somewhere else. The switches are torch's and hold for the whole process.
+    """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.deterministic = True
+    torch.use_deterministic_algorithms(True, warn_only=True)
+
+
 def build(config: Config) -> Simulator:
     """Turn a config into a simulator that is ready to run."""
     device = config.engine.torch_device()
+    if device != "cpu":
+        compute_exactly()
     federation = load_federation(config)
     images = next(iter(federation.test.values())).images  # (n, channels, height, width)
     net = build_net(config, num_classes=len(federation.classes), in_channels=int(images.shape[1]))

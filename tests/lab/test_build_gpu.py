@@ -1,0 +1,26 @@
+"""On CUDA a run must be as repeatable as on the CPU: `fp32` is exact, and a resume changes nothing."""
+
+import pytest
+import torch
+
+from dapperfl import methods
+from dapperfl.lab.build import build
+from dapperfl.lab.resolve import resolve
+from dapperfl.runtime.checkpoint import load_checkpoint, save_checkpoint
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", methods.names())
+def test_a_run_resumed_on_cuda_ends_bit_for_bit_where_the_uninterrupted_one_does(name, tmp_path):
+    small = ["rounds=3", "train.epochs=1", "data.fraction=0.05", "net.width=8"]
+    config = resolve(None, [f"method={name}", "engine.device=cuda", *small])
+    whole = []
+    for record in build(config).rounds():
+        whole.append(record)
+        if record.round_num == 2:
+            save_checkpoint(tmp_path, record.snapshot)
+    again = build(config)
+    *_, last = again.rounds(load_checkpoint(tmp_path, again.start()))
+    ours, theirs = (r.snapshot.server.weights for r in (last, whole[-1]))
+    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+    assert last.accuracy == whole[-1].accuracy
