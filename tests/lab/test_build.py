@@ -1,4 +1,4 @@
-"""On CUDA a run must be as repeatable as on the CPU: `fp32` is exact, and a resume changes nothing."""
+"""On CUDA a run is as repeatable as on the CPU: fp32 is exact, a resume changes nothing."""
 
 import pytest
 import torch
