@@ -194,7 +194,8 @@ global model. Costs are means per client and round; "peak held" is the largest n
 How to read it: FedAvg, FedProx, MOON, FedSR and FPL train the full net on every device, which this
 fleet could not do; they are the ceiling, not competitors. `fedavg_capable` (weak devices drop out)
 and `fedavg_small` (one net small enough for all) are the floor: a heterogeneous method below the
-better of the two is useless here. minidigits is small and easy; it says whether a method works, not how good it is.
+better of the two is useless here. minidigits is small and easy; it says whether a method works,
+not how good it is.
 """
 
 
