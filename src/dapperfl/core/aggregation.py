@@ -15,7 +15,7 @@ from torch import Tensor
 
 from dapperfl.core.messages import LocalModel
 from dapperfl.core.state import State
-from dapperfl.core.submodel import kept_block
+from dapperfl.core.submodel import Index, kept_block
 from dapperfl.errors import MessageError
 
 Recovery = Literal["paper", "gated", "zero"]
@@ -72,9 +72,9 @@ class WeightedSums:
             self.sums[name] = torch.zeros_like(full, dtype=torch.float64)
             self.reached[name] = full.new_zeros(sizes, dtype=torch.float64)
         total, reached = self.sums[name], self.reached[name]
-        small = model.weights[name].to(total.device, torch.float64)
+        small = model.weights[name].to(total.device)
         if index:
-            total[kept_block(index, total)] += small * weight
+            _add_block(total, index, small, weight)
             reached[kept_block(index, reached)] += weight
         else:
             total.add_(small, alpha=weight)
@@ -142,6 +142,23 @@ class CoverageMean(WeightedSums):
         reached = self.reached[name].expand_as(self.sums[name])
         mean = self.sums[name].div_(reached.clamp_min(torch.finfo(torch.float64).tiny))
         return torch.where(reached > 0, mean, self.reference[name].to(torch.float64))
+
+
+def _add_block(total: Tensor, index: Index, small: Tensor, weight: float) -> None:
+    """Add weight × small to the kept block of a full tensor, in place.
+
+    Rows are added whole, with zeros where a row lost entries: several times faster than picking
+    the block entry by entry.
+    """
+    cut = {axis: kept.to(total.device) for axis, kept in index}
+    for axis in sorted(cut.keys() - {0}, reverse=True):
+        shape = list(small.shape)
+        shape[axis] = total.shape[axis]
+        small = small.new_zeros(shape).index_copy_(axis, cut[axis], small)
+    if 0 in cut:
+        total.index_add_(0, cut[0], small.to(torch.float64), alpha=weight)
+    else:
+        total.add_(small, alpha=weight)
 
 
 @cache  # once for the same groups, not once a client
