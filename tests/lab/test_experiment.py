@@ -13,7 +13,7 @@ import torch
 from dapperfl.core.state import State
 from dapperfl.errors import BudgetError, CheckpointError, ConfigError
 from dapperfl.lab import experiment as module
-from dapperfl.lab.experiment import finished_summary, opened, run
+from dapperfl.lab.experiment import check_same_run, finished_summary, opened, run
 from dapperfl.lab.folder import RunFolder, read_tensors
 from dapperfl.lab.records import load_records
 from dapperfl.lab.resolve import resolve
@@ -184,6 +184,14 @@ def test_a_run_is_not_continued_with_other_settings(
     with pytest.raises(ConfigError) as caught:
         run(toy(setting), finished if done else tmp_path / "cut", resume=True)
     assert message in str(caught.value)
+
+
+def test_the_order_of_an_allocation_is_part_of_the_run(toy):
+    one = toy("data.allocation.dark=1", "data.allocation.light=2")
+    other = toy("data.allocation.light=2", "data.allocation.dark=1")
+    check_same_run(one, one)
+    with pytest.raises(ConfigError, match=r"data\.allocation"):
+        check_same_run(one, other)
 
 
 def test_an_existing_folder_is_never_overwritten(finished, toy, tmp_path):

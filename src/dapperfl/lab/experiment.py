@@ -117,6 +117,12 @@ def check_same_run(stored: Config, asked: Config) -> None:
                 f"{key} = {show(new.get(key))}, but the run was started with {show(old.get(key))}; "
                 "--resume may change rounds and engine only; choose another --out for another run"
             )
+    for before, after in zip(old, new, strict=True):
+        if before != after:  # devices follow the order of data.allocation
+            raise ConfigError(
+                f"{after} stands where the run was started with {before}; keep the order, or "
+                "choose another --out for another run"
+            )
 
 
 def _compare_versions(folder: RunFolder) -> None:
