@@ -38,7 +38,9 @@ def test_the_paper_map_names_files_and_functions_that_exist():
 @pytest.mark.parametrize("code", BLOCKS)
 def test_code_in_the_documents_runs(code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    exec(compile(code, "<document>", "exec"), {"__name__": "document"})
+    names: dict[str, Any] = {"__name__": "document"}
+    exec(compile(code, "<document>", "exec"), names)
+    assert names.keys() - {"__name__", "__builtins__"}, "a block that does nothing shows nothing"
 
 
 def load_script(path: str) -> Any:

@@ -24,9 +24,7 @@ OURS = {  # layer: what of ours it may import besides errors, naming, settings, 
     "sim": ("core", "data", "methods.base", "runtime"),
     "lab": ("core", "nets", "data", "methods", "runtime", "sim"),
     "flower": ("core", "methods", "runtime", "data", "lab.config"),
-    "cli_border": (),
-    "cli_data": ("data", "cli_border"),
-    "cli": ("lab", "flower", "cli_data", "cli_border"),
+    "cli": ("lab", "data", "flower"),
     "__main__": ("cli",),
     "__init__": ("core", "nets", "data", "methods", "runtime", "sim", "lab"),
 }
@@ -39,8 +37,6 @@ THEIRS = {  # layer: the packages from elsewhere it may import
     "sim": {"torch"},
     "lab": {"torch", "numpy", "safetensors", "tomli_w", "rich", "matplotlib", "PIL"},
     "flower": {"torch", "flwr"},
-    "cli_border": {"typer"},
-    "cli_data": {"typer", "rich"},
     "cli": {"typer", "click", "rich"},
 }
 LAZY = {"PIL", "sklearn", "matplotlib"}  # imported inside functions only

@@ -1,10 +1,14 @@
 """What the tests of runs share: a config whose rounds take a fraction of a second."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
 
 from dapperfl.lab.config import Config
+from dapperfl.lab.folder import RunFolder, read_json, read_tensors
+from dapperfl.lab.records import load_records
 from dapperfl.lab.resolve import resolve
 
 TOY = [
@@ -18,6 +22,23 @@ TOY = [
     "train.batch_size=8",
     "engine.device=cpu",
 ]
+
+
+def assert_equal_runs(one: Path, other: Path) -> None:
+    """Compare weights, small nets, accuracies, losses, costs and results bit for bit."""
+    paths = [path.relative_to(one) for path in one.rglob("*.safetensors")]
+    paths = [path for path in paths if path.parts[0] != "checkpoint"]
+    assert len(paths) >= 2
+    for path in paths:
+        left, right = read_tensors(one / path)[0], read_tensors(other / path)[0]
+        assert left.keys() == right.keys()
+        assert all(torch.equal(left[name], right[name]) for name in left), path
+    ours, theirs = load_records(one), load_records(other)
+    for field in ("accuracy", "loss", "costs"):
+        assert [getattr(line, field) for line in ours] == [getattr(line, field) for line in theirs]
+    left_summary, right_summary = (read_json(RunFolder(path).summary) for path in (one, other))
+    for key in ("global_accuracy", "domain_accuracy", "costs", "levels"):
+        assert left_summary[key] == right_summary[key]
 
 
 @pytest.fixture

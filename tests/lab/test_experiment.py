@@ -18,25 +18,11 @@ from dapperfl.lab.folder import RunFolder, read_tensors
 from dapperfl.lab.records import load_records
 from dapperfl.lab.resolve import resolve
 from dapperfl.runtime.checkpoint import save_checkpoint
-from tests.lab.conftest import TOY
+from tests.lab.conftest import TOY, assert_equal_runs
 
 
 def _weights(folder: Path) -> State:
     return read_tensors(RunFolder(folder).model)[0]
-
-
-def _assert_equal_runs(one: Path, other: Path) -> None:
-    """Compare weights, small nets and accuracies bit for bit."""
-    paths = [path.relative_to(one) for path in one.rglob("*.safetensors")]
-    paths = [path for path in paths if path.parts[0] != "checkpoint"]
-    assert len(paths) >= 2
-    for path in paths:
-        left, right = read_tensors(one / path)[0], read_tensors(other / path)[0]
-        assert left.keys() == right.keys()
-        assert all(torch.equal(left[name], right[name]) for name in left), path
-    left_lines, right_lines = load_records(one), load_records(other)
-    assert [line.accuracy for line in left_lines] == [line.accuracy for line in right_lines]
-    assert [line.costs for line in left_lines] == [line.costs for line in right_lines]
 
 
 def _interrupt(config, out: Path, after: int) -> None:
@@ -106,7 +92,7 @@ def test_an_interrupted_run_ends_where_the_uninterrupted_one_does(finished, toy,
     _interrupt(toy(), tmp_path / "cut", after)
     assert not (tmp_path / "cut" / "summary.json").exists()
     run(toy(), tmp_path / "cut", resume=True)
-    _assert_equal_runs(finished, tmp_path / "cut")
+    assert_equal_runs(finished, tmp_path / "cut")
 
 
 def test_a_line_without_its_checkpoint_is_cut_and_computed_again(
@@ -129,7 +115,7 @@ def test_a_line_without_its_checkpoint_is_cut_and_computed_again(
     with (out / "rounds.jsonl").open("a") as file:
         file.write('{"schema": 1, "rou')
     run(toy(), out, resume=True)
-    _assert_equal_runs(finished, out)
+    assert_equal_runs(finished, out)
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(finished, toy, tmp_path, caplog):
@@ -140,7 +126,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(finished, toy,
     with caplog.at_level(logging.WARNING):
         run(toy(), out, resume=True)
     assert "round-00002 is damaged" in caplog.text
-    _assert_equal_runs(finished, out)
+    assert_equal_runs(finished, out)
 
 
 def test_more_rounds_continue_a_finished_run(toy, tmp_path):
@@ -150,7 +136,7 @@ def test_more_rounds_continue_a_finished_run(toy, tmp_path):
     summary = run(toy("rounds=2"), tmp_path / "grown", resume=True)
     assert summary["rounds"] == 2
     assert resolve(tmp_path / "grown" / "config.toml").rounds == 2
-    _assert_equal_runs(tmp_path / "whole", tmp_path / "grown")
+    assert_equal_runs(tmp_path / "whole", tmp_path / "grown")
 
 
 def test_fewer_rounds_than_done_are_refused(finished, toy):
@@ -209,7 +195,7 @@ def test_resuming_what_is_not_there_starts_it_and_says_so(finished, toy, tmp_pat
     with caplog.at_level(logging.INFO):
         run(toy(), tmp_path / "new", resume=True)
     assert "there is no run in" in caplog.text
-    _assert_equal_runs(finished, tmp_path / "new")
+    assert_equal_runs(finished, tmp_path / "new")
 
 
 def test_a_second_process_is_kept_out(toy, tmp_path):
@@ -246,7 +232,7 @@ def test_a_disk_that_is_full_at_any_moment_is_one_line_and_loses_nothing(
             run(toy(), out)
     assert not RunFolder(out).summary.exists()
     run(toy(), out, resume=True)
-    _assert_equal_runs(finished, out)
+    assert_equal_runs(finished, out)
 
 
 def test_a_folder_that_cannot_be_made_is_one_line(toy, tmp_path):

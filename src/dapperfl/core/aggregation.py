@@ -6,6 +6,7 @@ model. Sums are in float64 and rounded once, so the order of clients hardly matt
 """
 
 import logging
+from abc import ABC, abstractmethod
 from functools import cache
 from math import isfinite
 from typing import Literal, Protocol, get_args
@@ -37,7 +38,7 @@ def is_averaged(tensor: Tensor) -> bool:
     return tensor.is_floating_point()
 
 
-class WeightedSums:
+class WeightedSums(ABC):
     """What both means share: sums over kept entries, and the weight that reached each entry."""
 
     def __init__(self, reference: State) -> None:
@@ -80,8 +81,9 @@ class WeightedSums:
             total.add_(small, alpha=weight)
             reached.add_(weight)
 
+    @abstractmethod
     def _combined(self, name: str) -> Tensor:
-        raise NotImplementedError
+        """Turn the sums of one tensor into its new value."""
 
     def result(self) -> State:
         """Return the new global state; the sums are used up.

@@ -131,10 +131,14 @@ def count_work(trace: Trace, call: Call, weight: Tensor, entries: int, *, norm: 
 @RULES.on("linear")
 def linear(trace: Trace, call: Call) -> Tensor:
     """Read the last axis, which may be a flattened feature map, and write new channels."""
-    weight, bias = weight_of(trace, call, 1), call.arg(2, "bias")
-    trace.bind(weight, 1, trace.along(first_shadow(trace, call), -1, call), call)
-    channels = write(trace, call, weight, axis=0, bias=bias)
-    count_work(trace, call, weight, call.out.numel() // weight.shape[0], norm=False)
+    return dense(trace, call, weight_of(trace, call, 1), writes=0, bias=call.arg(2, "bias"))
+
+
+def dense(trace: Trace, call: Call, weight: Tensor, *, writes: int, bias: Any) -> Tensor:
+    """Read the last axis with one axis of a matrix, and write new channels with the other."""
+    trace.bind(weight, 1 - writes, trace.along(first_shadow(trace, call), -1, call), call)
+    channels = write(trace, call, weight, axis=writes, bias=bias)
+    count_work(trace, call, weight, call.out.numel() // weight.shape[writes], norm=False)
     return spread(channels, -1, call.out.shape)
 
 
@@ -144,10 +148,7 @@ def matrix_product(trace: Trace, call: Call) -> Any:
     source, weight = call.arg(0, "input"), call.arg(1, "other", call.kwargs.get("mat2"))
     if trace.shadow(source) is None or not trace.is_state(weight) or weight.dim() != 2:
         return mixes(trace, call)
-    trace.bind(weight, 0, trace.along(first_shadow(trace, call), -1, call), call)
-    channels = write(trace, call, weight, axis=1, bias=None)
-    count_work(trace, call, weight, call.out.numel() // weight.shape[1], norm=False)
-    return spread(channels, -1, call.out.shape)
+    return dense(trace, call, weight, writes=1, bias=None)
 
 
 @RULES.on("conv1d conv2d conv3d")

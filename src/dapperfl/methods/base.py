@@ -4,6 +4,7 @@ Every default is FedAvg. A method holds no state, no device, no optimiser and no
 object runs in simulation and on real devices. `loss` is pure: it reads tensors and returns one.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -124,15 +125,15 @@ class Method:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubmodelMethod(Method):
+class SubmodelMethod(Method, ABC):
     """A method whose server cuts a submodel for each device; only its scores differ."""
 
     scope: Scope = setting("all", "cut inner channels only, or residual streams too")
     multiple: int = setting(8, "channel counts are multiples of this where possible", Range(1))
 
+    @abstractmethod
     def scores(self, server: ServerState, rng: torch.Generator) -> Scores:
         """Say how much each channel is wanted in the next round; `rng` is the same for all."""
-        raise NotImplementedError
 
     def counts(self, server: ServerState, rho: float) -> Mapping[Group, int]:
         """Say how many channels of each group the budget of a level buys."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import typer.testing
+from tests.lab.conftest import TOY
 
 from dapperfl import __version__, methods
 from dapperfl.cli import app
@@ -18,9 +19,8 @@ from dapperfl.lab.config import Config
 from dapperfl.lab.loading import load_run
 from dapperfl.lab.records import load_records
 from dapperfl.lab.resolve import resolve
-from tests.lab.conftest import TOY
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SMALL = [part for each in TOY for part in ("--set", each)]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dapperfl.cli_border import border
+from dapperfl.cli.border import border
 
 if TYPE_CHECKING:
     from dapperfl.data.prepare import Progress, Report

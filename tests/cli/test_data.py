@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from tests.data.official import write_images, write_mnist
 from typer.testing import CliRunner
 
 from dapperfl.cli import app
 from dapperfl.data.benchmarks import office_caltech
-from tests.data.official import write_images, write_mnist
 
 
 @pytest.fixture

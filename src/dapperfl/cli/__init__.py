@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dapperfl import __version__, cli_data
-from dapperfl.cli_border import border, stop
+from dapperfl import __version__
+from dapperfl.cli import data
+from dapperfl.cli.border import border, stop
 from dapperfl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(cli_data.app, name="data")
+app.add_typer(data.app, name="data")
 
 ConfigFile = Annotated[
     Path | None,
