@@ -10,6 +10,7 @@ from tests.tiny import tiny_examples, tiny_federation, tiny_net
 from dapperfl.core.cost import cost
 from dapperfl.core.messages import LocalModel, Report
 from dapperfl.core.state import State
+from dapperfl.data.batches import Batches
 from dapperfl.errors import BudgetError, ConfigError, RunError
 from dapperfl.methods.base import Method
 from dapperfl.methods.dapperfl import DapperFL
@@ -221,6 +222,23 @@ def test_recalibrated_statistics_are_those_of_the_data():
 def test_bad_settings_are_named(changes, message):
     with pytest.raises(ConfigError, match=message):
         simulator(**changes)
+
+
+def test_what_devices_keep_aside_is_evaluated_by_domain_and_changes_no_training():
+    world = tiny_federation()
+    aside = {0: tiny_examples(6, "aside", 0), 2: tiny_examples(9, "aside", 2)}
+    plain = list(simulator(federation=world).rounds())
+    watched = simulator(federation=replace(world, validation=aside))
+    records = list(watched.rounds())
+    assert_same(records[-1], plain[-1])
+    assert plain[-1].validation == {}
+    assert records[-1].validation.keys() == {"light"}  # devices 0 and 2
+    model = records[-1].snapshot.server.model
+    net = model.submodel.shrink(watched.net).eval()
+    net.load_state_dict(model.weights)
+    batches = [next(Batches(e, 99, world.mean, world.std).clean()) for e in aside.values()]
+    right = sum(int((net(b.x).argmax(1) == b.y).sum()) for b in batches)
+    assert records[-1].validation["light"] == pytest.approx(100 * right / 15)
 
 
 def test_examples_are_only_read():

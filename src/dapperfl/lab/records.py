@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ class RoundLine:
     seconds: float
     costs: Mapping[int, ClientCost]  # by device id
     left_out: tuple[Absence, ...]
+    validation: Mapping[str, float] = field(default_factory=dict)  # by domain, if kept aside
 
 
 def line_of(record: RoundRecord) -> RoundLine:
@@ -47,6 +48,7 @@ def line_of(record: RoundRecord) -> RoundLine:
             seconds=record.seconds,
             costs=record.costs,
             left_out=tuple(Absence(each.device.id, each.reason) for each in record.left_out),
+            validation=record.validation,
         )
     )
     # What is shown and summed up must be what a later reader finds in the file.
@@ -110,4 +112,5 @@ def _decode(row: Mapping[str, Any]) -> RoundLine:
         seconds=row["seconds"],
         costs={int(device): ClientCost(**cost) for device, cost in row["costs"].items()},
         left_out=tuple(Absence(**each) for each in row["left_out"]),
+        validation=row.get("validation", {}),
     )

@@ -42,6 +42,10 @@ def summarise(
             domain: marks([line.accuracy[domain] for line in lines])
             for domain in lines[-1].accuracy
         },
+        "validation_accuracy": {
+            domain: marks([line.validation[domain] for line in lines])
+            for domain in lines[-1].validation
+        },
         "dense": asdict(dense),
         "levels": [
             asdict(level) | {"accuracy": dict(accuracy), "mean_accuracy": fmean(accuracy.values())}

@@ -65,6 +65,7 @@ class RoundRecord:
     costs: Mapping[int, ClientCost]  # by device id
     left_out: tuple[LeftOut, ...]
     loss: float  # of the last local epoch, weighted by samples; nan if nobody took part
+    validation: Mapping[str, float]  # the same on what devices keep aside; empty if nothing is
     snapshot: Snapshot  # what a checkpoint stores
 
     @property
@@ -118,6 +119,10 @@ class Simulator:
             domain: self._batches(examples, batch_size=EVALUATION_BATCH)
             for domain, examples in federation.test.items()
         }
+        self.validation = {
+            domain: self._batches(examples, batch_size=EVALUATION_BATCH)
+            for domain, examples in _kept_aside(federation).items()
+        }
         self.runner = runner or LoopRunner(method, self.net, self.data, self.train, seed)
 
     def start(self) -> Snapshot:
@@ -161,13 +166,15 @@ class Simulator:
                 after = recalibrate(after, tally.watch_moments(self._measure(after, tally.present)))
         # A round in which the method asked nobody is no failure, and no sign of health either.
         empty = 0 if first else state.empty_rounds + bool(tally.left_out)
+        delivered = self.method.deliver(after)
         return RoundRecord(
             round_num=after.round_num,
-            accuracy=self.evaluate(self.method.deliver(after)),
+            accuracy=self.evaluate(delivered),
             seconds=time.perf_counter() - began,
             costs=tally.costs,
             left_out=tuple(tally.left_out),
             loss=tally.loss(),
+            validation=self._accuracy(delivered, self.validation),
             snapshot=Snapshot(after, dict(self.runner.memories), empty),
         )
 
@@ -206,8 +213,10 @@ class Simulator:
 
     def evaluate(self, model: LocalModel) -> dict[str, float]:
         """Return a global or compact model's accuracy on every domain, in percent."""
-        batches = {domain: batches.clean() for domain, batches in self.test.items()}
-        return evaluate(self.net, model, batches)
+        return self._accuracy(model, self.test)
+
+    def _accuracy(self, model: LocalModel, data: Mapping[str, Batches]) -> dict[str, float]:
+        return evaluate(self.net, model, {domain: b.clean() for domain, b in data.items()})
 
     def _measure(self, server: ServerState, devices: list[Device]) -> Iterator[Moments | LeftOut]:
         tasks = (StatisticsTask(server.round_num, device, server.model) for device in devices)
@@ -234,6 +243,21 @@ class Simulator:
     def _example(self) -> Tensor:
         examples = next(iter(self.federation.train.values()))
         return next(self._batches(examples).clean()).x[:1]
+
+
+def _kept_aside(federation: Federation) -> dict[str, Examples]:
+    """Put the devices' validation data together by domain."""
+    parts: dict[str, list[Examples]] = {}
+    for device in federation.devices:
+        examples = federation.validation.get(device.id)
+        if examples is not None and len(examples):
+            parts.setdefault(device.domain, []).append(examples)
+    return {
+        domain: Examples(
+            torch.cat([part.images for part in found]), torch.cat([part.labels for part in found])
+        )
+        for domain, found in parts.items()
+    }
 
 
 class _Tally:
