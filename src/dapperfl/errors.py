@@ -43,3 +43,15 @@ class CheckpointError(DapperFLError):
 
 class RunError(DapperFLError):
     """A run cannot go on."""
+
+
+_NO_MEMORY = ("out of memory", "can't allocate memory", "alloc_failed")
+
+
+def is_of_memory(error: BaseException | None) -> bool:
+    """Say whether an error, or what it came from, is a lack of memory."""
+    if error is None:
+        return False
+    text = str(error).lower()
+    by_name = isinstance(error, RuntimeError) and any(words in text for words in _NO_MEMORY)
+    return isinstance(error, MemoryError) or by_name or is_of_memory(error.__cause__)

@@ -26,7 +26,7 @@ from dapperfl import methods, nets
 from dapperfl.core.messages import Device
 from dapperfl.data import benchmarks
 from dapperfl.data.benchmark import Benchmark, Federation
-from dapperfl.runtime.training import TrainSettings
+from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.sim.simulator import Simulator
 
 FOLDER = Path(__file__).parents[1] / "golden"

@@ -14,7 +14,7 @@ from tests.tiny import tiny_federation, tiny_net
 from dapperfl import methods
 from dapperfl.core.state import State
 from dapperfl.methods.base import Method
-from dapperfl.runtime.training import TrainSettings
+from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.sim.simulator import Simulator
 
 ROUNDS = 4

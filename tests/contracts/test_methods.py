@@ -96,7 +96,7 @@ def test_only_those_who_take_part_count(name):
 @every_method
 def test_a_client_that_drops_out_is_left_out_and_the_round_goes_on(name):
     simulator = world(name, (0.0, 0.0, 0.4))
-    simulator.data[1] = Broken(10)  # type: ignore[assignment]
+    simulator.runner.data = {**simulator.data, 1: Broken(10)}  # type: ignore[attr-defined]
     for record in simulator.rounds():
         assert [(out.device.id, out.reason) for out in record.left_out] == [
             (1, "the battery is empty")

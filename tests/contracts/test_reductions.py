@@ -18,7 +18,7 @@ from dapperfl.methods.fpl import FPL
 from dapperfl.methods.heterofl import HeteroFL
 from dapperfl.methods.moon import Moon
 from dapperfl.methods.nefl import NeFL
-from dapperfl.runtime.training import TrainSettings
+from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.sim.simulator import Simulator
 
 

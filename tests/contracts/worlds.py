@@ -1,12 +1,12 @@
 """Small worlds in which every method must keep its promises, and runners that look on."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from tests.tiny import tiny_federation, tiny_net
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from dapperfl import methods, nets
@@ -21,7 +21,7 @@ from dapperfl.core.net import Batch
 from dapperfl.core.state import State
 from dapperfl.data.benchmark import Examples, Federation
 from dapperfl.methods.base import Method
-from dapperfl.runtime.training import TrainSettings
+from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.sim.loop import Runner
 from dapperfl.sim.simulator import Simulator
 
@@ -82,11 +82,11 @@ class Watched:
     updates: list[ClientUpdate] = field(default_factory=list)
 
     @property
-    def memories(self) -> dict[int, State]:
+    def memories(self) -> MutableMapping[int, State]:
         return self.inside.memories
 
     @memories.setter
-    def memories(self, value: dict[int, State]) -> None:
+    def memories(self, value: MutableMapping[int, State]) -> None:
         self.inside.memories = value
 
     def train(self, assignments: Iterable[Assignment]) -> Iterator[ClientUpdate | LeftOut]:
@@ -98,6 +98,9 @@ class Watched:
 
     def statistics(self, tasks: Iterable[StatisticsTask]) -> Iterator[Moments | LeftOut]:
         return self.inside.statistics(tasks)
+
+    def looking_through(self, net: nn.Module) -> Callable[[Tensor], Tensor]:
+        return self.inside.looking_through(net)
 
 
 def watch(simulator: Simulator, *, backwards: bool = False) -> Watched:
@@ -115,7 +118,7 @@ class Broken:
     def epoch(self, rng: torch.Generator) -> Iterator[Batch]:
         raise ConnectionError("the battery is empty")
 
-    def clean(self) -> Iterator[Batch]:
+    def clean(self, batch_size: int) -> Iterator[Batch]:
         raise ConnectionError("the battery is empty")
 
 

@@ -10,10 +10,15 @@ from dapperfl.runtime.checkpoint import load_checkpoint, save_checkpoint
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("engine", ["loop", "graphs"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("name", methods.names())
-def test_a_run_resumed_on_cuda_ends_bit_for_bit_where_the_uninterrupted_one_does(name, tmp_path):
+def test_a_run_resumed_on_cuda_ends_bit_for_bit_where_the_uninterrupted_one_does(
+    name, precision, engine, tmp_path
+):
     small = ["rounds=3", "train.epochs=1", "data.fraction=0.05", "net.width=8"]
-    config = resolve(None, [f"method={name}", "engine.device=cuda", *small])
+    cuda = ["engine.device=cuda", f"engine.name={engine}", f"engine.precision={precision}"]
+    config = resolve(None, [f"method={name}", *cuda, *small])
     whole = []
     for record in build(config).rounds():
         whole.append(record)

@@ -22,7 +22,7 @@ from dapperfl.lab.config import (
 )
 from dapperfl.lab.fields import show
 from dapperfl.lab.resolve import resolve
-from dapperfl.runtime.training import TrainSettings
+from dapperfl.runtime.optimiser import TrainSettings
 
 share = st.floats(0, 1, exclude_min=True)
 words = st.text(st.characters(blacklist_categories=["Cs"])).filter(lambda text: text != "none")
@@ -47,6 +47,7 @@ configs = st.builds(
     Config,
     seed=st.integers(0, 2**70),
     rounds=st.integers(1, 10**6),
+    checkpoint_every=st.integers(1, 10**6),
     train=st.builds(
         TrainSettings,
         epochs=st.integers(1, 99),

@@ -95,6 +95,38 @@ def test_an_interrupted_run_ends_where_the_uninterrupted_one_does(finished, toy,
     assert_equal_runs(finished, tmp_path / "cut")
 
 
+def test_checkpoints_may_be_rarer_than_rounds(finished, toy, tmp_path):
+    out, config = tmp_path / "cut", toy("checkpoint_every=2")
+    with opened(config, out) as experiment:
+        rounds = experiment.rounds()
+        saved = []
+        for _ in range(3):
+            next(rounds)
+            saved.append([path.name for path in sorted((out / "checkpoint").glob("round-*"))])
+    assert saved == [[], ["round-00002"], ["round-00002", "round-00003"]]  # the last one always
+    run(config, out, resume=True)
+    assert_equal_runs(finished, out)
+
+
+def test_rounds_after_the_last_checkpoint_are_computed_again(finished, toy, tmp_path):
+    out = tmp_path / "cut"
+    _interrupt(toy("checkpoint_every=2"), out, 1)
+    assert len(load_records(out)) == 1
+    assert not (out / "checkpoint").exists()
+    with opened(toy("checkpoint_every=1"), out, resume=True) as experiment:  # it may change
+        assert experiment.lines == []
+    run(toy(), out, resume=True)
+    assert_equal_runs(finished, out)
+
+
+def test_the_summary_of_a_resumed_run_counts_the_costs_of_all_rounds(finished, toy, tmp_path):
+    lines = load_records(finished)
+    total = sum(cost.bytes_up for line in lines for cost in line.costs.values())
+    _interrupt(toy(), tmp_path / "cut", 2)
+    summary = run(toy(), tmp_path / "cut", resume=True)
+    assert summary["costs"]["bytes_up"] == total > 0
+
+
 def test_a_line_without_its_checkpoint_is_cut_and_computed_again(
     finished, toy, tmp_path, monkeypatch
 ):

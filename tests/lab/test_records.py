@@ -5,8 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from dapperfl.core.masks import unpack
 from dapperfl.core.messages import ClientCost
 from dapperfl.errors import CheckpointError
+from dapperfl.lab.experiment import run
+from dapperfl.lab.folder import RunFolder, read_tensors
 from dapperfl.lab.records import Absence, RoundLine, append, keep_until, load_records
 
 
@@ -19,6 +22,7 @@ def _line(number: int) -> RoundLine:
         seconds=1.5,
         costs={0: ClientCost(1, 2, 3, 4, 5, 6), 11: ClientCost()},
         left_out=(Absence(3, "its loss was nan — “diverged”"),),
+        kept={0.5: {"conv": "4:3"}, 0.8: {}},
     )
 
 
@@ -87,3 +91,27 @@ def test_a_repeated_round_is_an_error(rounds):
     append(rounds, _line(3))
     with pytest.raises(CheckpointError, match=r"line 4 is of round 3"):
         load_records(rounds.parent)
+
+
+def test_lines_from_before_masks_were_kept_are_read(rounds):
+    rows = [json.loads(text) for text in rounds.read_text().splitlines()]
+    old = [{name: value for name, value in row.items() if name != "kept"} for row in rows]
+    rounds.write_text("".join(f"{json.dumps(row)}\n" for row in old))
+    assert load_records(rounds.parent) == [replace(_line(n), kept={}) for n in (1, 2, 3)]
+
+
+def test_a_round_remembers_which_channels_each_level_kept(toy, tmp_path):
+    # HeteroFL gives a level the same channels in every round: those of its final compact net.
+    run(toy("method=heterofl", "rounds=2"), tmp_path)
+    for line in load_records(tmp_path):
+        assert sorted(line.kept) == [0.5, 0.8]
+        for rho, masks in line.kept.items():
+            kept = read_tensors(RunFolder(tmp_path).level(rho))[1]["kept"]
+            assert masks
+            for name, mask in masks.items():
+                assert unpack(mask).channels() == kept[name]
+
+
+def test_whole_nets_leave_no_masks(toy, tmp_path):
+    run(toy("method=fedavg", "rounds=1"), tmp_path)
+    assert load_records(tmp_path)[0].kept == {}

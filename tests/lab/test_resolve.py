@@ -115,7 +115,7 @@ def test_the_meta_table_of_a_run_folder_is_ignored(toml):
         (["lr=3"], 'unknown key "lr"; did you mean "train.lr"?'),
         (["gamma=3"], 'unknown key "gamma"; did you mean "method.gamma"?'),
         (["train.lrr=3"], 'unknown key "train.lrr"; did you mean "lr"?'),
-        (["zzz=3"], 'unknown key "zzz"; there are data, engine, fleet, method,'),
+        (["zzz=3"], 'unknown key "zzz"; there are checkpoint_every, data, engine, fleet, method,'),
         (["fleet.x.y=3"], 'unknown key "fleet.x"'),
         (["rounds.x=3"], 'unknown key "rounds.x": rounds is not a table'),
         (["train=5"], "train = 5: train is a table; set one of its keys (train.…)"),
@@ -154,9 +154,15 @@ def test_the_meta_table_of_a_run_folder_is_ignored(toml):
         (["fleet.rhos=[]"], "fleet.rhos = []: expected at least one level"),
         (["fleet.rhos=0.5"], "fleet.rhos = 0.5: expected a list, each item a finite number"),
         (["net.width=0"], "net.width = 0: expected at least 1"),
-        (["engine=graphs"], 'engine.name = "graphs": expected "auto" or "loop"'),
-        (["engine.workers=4"], "engine.workers = 4: expected 1"),
-        (["engine.precision=bf16"], 'engine.precision = "bf16": expected "fp32"'),
+        (
+            ["engine=fast"],
+            'engine.name = "fast": expected "auto", "loop", "graphs" or "cpu"',
+        ),
+        (["engine.workers=0"], "engine.workers = 0: expected at least 1"),
+        (
+            ["engine.precision=fp16"],
+            'engine.precision = "fp16": expected "fp32", "tf32" or "bf16"',
+        ),
         (
             ["engine.device=tpu"],
             'engine.device = "tpu": expected "auto", "cpu", "cuda" or "cuda:N"',

@@ -38,6 +38,7 @@ def test_the_global_best_is_a_round_and_the_domains_best_are_their_own(toy):
     summary = summarise(
         toy(),
         lines,
+        spent=ClientCost(1, 2, 3, 4, 5, 6),
         dense=Cost(100, 7, 8, 400),
         levels=[(LevelCost(0.5, 50, 1, 2, 200), {"dark": 30.0, "light": 50.0})],
         devices=[Device(0, "dark", 0.5, 19)],
@@ -56,6 +57,7 @@ def test_the_global_best_is_a_round_and_the_domains_best_are_their_own(toy):
     assert summary["levels"] == [price | accuracy]
     assert summary["devices"] == [{"id": 0, "domain": "dark", "rho": 0.5, "num_samples": 19}]
     assert summary["dense"]["parameters"] == 100
+    assert (summary["costs"]["parameters_trained"], summary["costs"]["bytes_down"]) == (1, 6)
     assert summary["schema_version"] == 1
     assert {"dapperfl", "python", "torch", "platform", "threads"} <= summary["versions"].keys()
 
@@ -65,11 +67,11 @@ def test_costs_are_added_over_rounds_and_clients_and_sizes_are_the_largest():
         _line(1, 0, 0, c0=ClientCost(10, 20, 30, 1, 2, 3), c1=ClientCost(5, 25, 6, 10, 20, 30)),
         _line(2, 0, 0, c0=ClientCost(11, 1, 1, 100, 200, 300)),
     ]
-    assert total_costs(lines) == {
-        "parameters_trained": 11,
-        "parameters_uploaded": 25,
-        "peak_parameters": 30,
-        "train_flops": 111,
-        "bytes_up": 222,
-        "bytes_down": 333,
-    }
+    assert total_costs(lines) == ClientCost(
+        parameters_trained=11,
+        parameters_uploaded=25,
+        peak_parameters=30,
+        train_flops=111,
+        bytes_up=222,
+        bytes_down=333,
+    )

@@ -5,7 +5,7 @@ from tests.tiny import tiny_federation, tiny_net
 from dapperfl.core.rng import Dice
 from dapperfl.errors import ConfigError
 from dapperfl.methods.fedavg_capable import FedAvgCapable
-from dapperfl.runtime.training import TrainSettings
+from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.sim.simulator import Simulator
 
 TRAIN = TrainSettings(epochs=1, batch_size=4)

@@ -5,7 +5,7 @@ from tests.tiny import tiny_federation, tiny_net
 from dapperfl.core.cost import cost
 from dapperfl.methods.fedavg_small import FedAvgSmall
 from dapperfl.runtime.evaluation import evaluate
-from dapperfl.runtime.training import TrainSettings
+from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.sim.simulator import Simulator
 
 SMALL = FedAvgSmall(multiple=1)
@@ -48,10 +48,11 @@ def test_it_is_evaluated_as_the_small_net_it_is():
     model = SMALL.deliver(server)
     assert model.weights["conv1.weight"].numel() < server.weights["conv1.weight"].numel()
     small = model.submodel.shrink(tiny_net())
+    small.load_state_dict(model.weights)
     assert sum(p.numel() for p in small.parameters()) == cost(model.submodel).parameters
     simulator = Simulator(method=SMALL, net=tiny_net(), federation=tiny_federation(RHOS))
     batches = {name: each.clean() for name, each in simulator.test.items()}
-    assert simulator.evaluate(model) == evaluate(tiny_net(), model, batches)
+    assert simulator.evaluate(model) == evaluate(small.eval(), batches)
 
 
 def test_in_the_small_net_it_is_fedavg():

@@ -14,7 +14,7 @@ from dapperfl.core.rng import derive_seed, generator
 from dapperfl.core.state import State
 from dapperfl.errors import TraceError
 from dapperfl.methods.fedsr import FedSR, ProbabilisticHead, class_divergence, mean_and_sigma
-from dapperfl.runtime.training import TrainSettings
+from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.sim.simulator import Simulator
 
 BATCH = Batch(torch.randn(5, 3, 6, 6), torch.tensor([0, 1, 2, 0, 1]))

@@ -99,6 +99,57 @@ def test_a_checkpoint_of_another_net_is_not_taken(tmp_path):
         load_checkpoint(tmp_path, start)
 
 
+@pytest.mark.parametrize("damage", ["cut", "flip", "gone"])
+def test_a_damaged_memory_makes_the_checkpoint_before_be_used(tmp_path, caplog, damage):
+    memories = {client: {"seen": torch.tensor([1.0])} for client in (0, 1)}
+    save_checkpoint(tmp_path, at_round(1, memories))
+    saved = at_round(2, {**memories, 1: {"seen": torch.tensor([2.0])}})
+    save_checkpoint(tmp_path, saved)
+    path = sorted((tmp_path / "memory").glob("*.safetensors"), key=lambda each: each.stem[-8:])[-1]
+    content = path.read_bytes()
+    if damage == "gone":
+        path.unlink()
+    else:
+        flipped = content[:-1] + bytes([content[-1] ^ 255])
+        path.write_bytes({"cut": content[:-1], "flip": flipped}[damage])
+    with caplog.at_level(logging.WARNING):
+        found = load_checkpoint(tmp_path, at_round(0))
+    assert found is not None
+    assert found.server.round_num == 1
+    assert found.memories[1]["seen"].tolist() == [1.0]
+    assert "round-00002 is damaged" in caplog.text
+    save_checkpoint(tmp_path, replace(saved, memories={**found.memories, **saved.memories}))
+    again = load_checkpoint(tmp_path, at_round(0))
+    assert again is not None
+    assert_equal(again, saved)
+
+
+def test_a_checkpoint_of_another_version_is_not_called_damaged(tmp_path):
+    save_checkpoint(tmp_path, at_round(1))
+    path = tmp_path / "round-00001" / "checkpoint.json"
+    path.write_text(path.read_text().replace('"schema": 2', '"schema": 1'))
+    said = r"round-00001 was written by another version .*schema 1, this one reads 2.*another --out"
+    with pytest.raises(CheckpointError, match=said):
+        load_checkpoint(tmp_path, at_round(0))
+
+
+def test_a_later_checkpoint_that_could_not_be_used_does_not_push_out_good_ones(tmp_path):
+    for round_num in (1, 2, 6):
+        save_checkpoint(tmp_path, at_round(round_num))
+    (tmp_path / "round-00006" / "checkpoint.json").write_text("{")
+    save_checkpoint(tmp_path, at_round(3))
+    rounds = sorted(path.name for path in tmp_path.glob("round-*"))
+    assert rounds == ["round-00002", "round-00003"]
+
+
+def test_rounds_are_ordered_as_numbers(tmp_path):
+    for round_num in (99_999, 100_000):
+        save_checkpoint(tmp_path, at_round(round_num))
+    found = load_checkpoint(tmp_path, at_round(0))
+    assert found is not None
+    assert found.server.round_num == 100_000
+
+
 def test_what_a_killed_writer_left_is_swept_away(tmp_path):
     (tmp_path / ".round-00003.999").mkdir()
     (tmp_path / ".round-00003.999" / "tensors.safetensors").write_bytes(b"half")

@@ -16,7 +16,9 @@ from dapperfl.errors import ConfigError, RunError
 from dapperfl.methods.base import Method
 from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.methods.fedavg import FedAvg
-from dapperfl.runtime.training import TrainSettings, train_client
+from dapperfl.runtime.local import Trade
+from dapperfl.runtime.optimiser import TrainSettings
+from dapperfl.runtime.training import train_client
 
 SETTINGS = TrainSettings(epochs=3, batch_size=4, lr=0.05, momentum=0.9, weight_decay=1e-3)
 
@@ -77,11 +79,9 @@ def test_a_client_trains_its_shrunk_net_as_a_masked_one(scope):
                 yield batch._replace(x=batch.x.double())
 
     ours = train_client(
-        method,
-        tiny_net().double(),
+        Trade(method, tiny_net().double(), SETTINGS),
         work,
         DoubleData(tiny_examples(14, "train"), batch_size=4),
-        settings=SETTINGS,
         seed=0,
     ).update.model
     theirs = masked_reference(net, work, method)
@@ -94,7 +94,7 @@ def test_a_client_trains_its_shrunk_net_as_a_masked_one(scope):
 def test_the_template_and_the_global_weights_stay_as_they_are():
     net = tiny_net()
     before, work = snapshot(net), work_for(net, 0.5)
-    train_client(DapperFL(), net, work, data(), settings=SETTINGS, seed=0)
+    train_client(Trade(DapperFL(), net, SETTINGS), work, data(), seed=0)
     for name, tensor in net.state_dict().items():
         assert torch.equal(tensor, before[name])
         assert torch.equal(work.model.weights[name], before[name])
@@ -104,7 +104,8 @@ def test_the_result_depends_on_seed_round_and_device_alone():
     def run(seed: int, round_num: int) -> State:
         torch.manual_seed(torch.randint(0, 1000, ()).item())  # whatever the global state is
         work = work_for(DroppingNet(), 0.0, round_num)
-        trained = train_client(FedAvg(), DroppingNet(), work, data(), settings=SETTINGS, seed=seed)
+        trade = Trade(FedAvg(), DroppingNet(), SETTINGS)
+        trained = train_client(trade, work, data(), seed=seed)
         return trained.update.model.weights
 
     class DroppingNet(nn.Module):
@@ -124,15 +125,15 @@ def test_the_result_depends_on_seed_round_and_device_alone():
 
 def test_the_global_random_state_is_left_alone():
     before = torch.get_rng_state()
-    train_client(FedAvg(), tiny_net(), work_for(tiny_net(), 0.0), data(), settings=SETTINGS, seed=0)
+    trade = Trade(FedAvg(), tiny_net(), SETTINGS)
+    train_client(trade, work_for(tiny_net(), 0.0), data(), seed=0)
     assert torch.equal(before, torch.get_rng_state())
 
 
 def test_costs_count_the_dense_epoch_and_the_small_ones():
     net = tiny_net()
-    update = train_client(
-        DapperFL(scope="all"), net, work_for(net, 0.5), data(), settings=SETTINGS, seed=0
-    ).update
+    trade = Trade(DapperFL(scope="all"), net, SETTINGS)
+    update = train_client(trade, work_for(net, 0.5), data(), seed=0).update
     full, small = cost(tiny_graph(net).full()), cost(update.model.submodel)
     assert small.parameters < full.parameters
     assert update.cost.train_flops == 14 * (full.train_flops + 2 * small.train_flops)
@@ -145,17 +146,15 @@ def test_costs_count_the_dense_epoch_and_the_small_ones():
 
 def test_a_loss_that_is_not_finite_ends_the_clients_round():
     settings = TrainSettings(epochs=3, batch_size=4, lr=1e30)
+    trade = Trade(FedAvg(), tiny_net(), settings)
     with pytest.raises(RunError, match=r"loss is (nan|inf)|not finite"):
-        train_client(
-            FedAvg(), tiny_net(), work_for(tiny_net(), 0), data(), settings=settings, seed=0
-        )
+        train_client(trade, work_for(tiny_net(), 0), data(), seed=0)
 
 
 def test_a_client_without_data_says_so():
+    trade = Trade(FedAvg(), tiny_net(), SETTINGS)
     with pytest.raises(RunError, match="no training data"):
-        train_client(
-            FedAvg(), tiny_net(), work_for(tiny_net(), 0), data(0), settings=SETTINGS, seed=0
-        )
+        train_client(trade, work_for(tiny_net(), 0), data(0), seed=0)
 
 
 def test_a_method_may_shrink_twice():
@@ -168,9 +167,8 @@ def test_a_method_may_shrink_twice():
             return LocalModel(kept.slice(full), kept)
 
     net = tiny_net()
-    update = train_client(
-        Twice(), net, work_for(net, 0.0), data(), settings=SETTINGS, seed=0
-    ).update
+    trade = Trade(Twice(), net, SETTINGS)
+    update = train_client(trade, work_for(net, 0.0), data(), seed=0).update
     assert cost(update.model.submodel).parameters <= 0.4 * cost(tiny_graph(net).full()).parameters
 
 

@@ -15,7 +15,9 @@ from dapperfl.errors import BudgetError, ConfigError, RunError
 from dapperfl.methods.base import Method
 from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.methods.fedavg import FedAvg
-from dapperfl.runtime.training import TrainSettings
+from dapperfl.runtime.optimiser import TrainSettings
+from dapperfl.sim.graphs import GraphRunner
+from dapperfl.sim.loop import LoopRunner
 from dapperfl.sim.simulator import RoundRecord, Simulator
 
 TRAIN = TrainSettings(epochs=2, batch_size=4, lr=0.05)
@@ -99,11 +101,11 @@ class Failing(FedAvg):
         if work.device.id in self.broken and work.round_num >= self.from_round:
             if self.loss_is_nan:
                 return super().loss(net, batch, work) * math.nan
-            raise MemoryError("out of memory")
+            raise ConnectionError("the battery is empty")
         return super().loss(net, batch, work)
 
 
-@pytest.mark.parametrize(("nan", "reason"), [(False, "out of memory"), (True, "loss is nan")])
+@pytest.mark.parametrize(("nan", "reason"), [(False, "battery is empty"), (True, "loss is nan")])
 def test_a_client_that_fails_is_left_out_and_the_round_goes_on(nan, reason, caplog):
     with caplog.at_level(logging.WARNING):
         records = list(simulator(Failing(loss_is_nan=nan)).rounds())
@@ -113,6 +115,20 @@ def test_a_client_that_fails_is_left_out_and_the_round_goes_on(nan, reason, capl
     assert "device 1 is left out" in caplog.text
     without = simulator(FedAvg(), federation=without_device(1))
     assert_same(records[-1], list(without.rounds())[-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TooLarge(FedAvg):
+    """Needs more memory than the machine has."""
+
+    def loss(self, net, batch, work):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize("runner", [LoopRunner, GraphRunner])
+def test_a_machine_without_memory_is_no_reason_to_leave_a_client_out(runner):
+    with pytest.raises(torch.OutOfMemoryError):
+        list(simulator(TooLarge(), runner=runner).rounds())
 
 
 def without_device(gone: int) -> Any:
@@ -135,7 +151,9 @@ def test_three_rounds_without_anyone_end_the_run():
     world = simulator(Failing(broken=(0, 1, 2), from_round=2), rounds=9)
     records = world.rounds()
     assert [next(records).round_num for _ in range(4)] == [1, 2, 3, 4]
-    with pytest.raises(RunError, match=r"nobody took part in 3 rounds in a row.*out of memory"):
+    with pytest.raises(
+        RunError, match=r"nobody took part in 3 rounds in a row.*the battery is empty"
+    ):
         next(records)
 
 
@@ -196,6 +214,14 @@ def test_compact_models_are_small_and_run():
     small.load_state_dict(model.weights)
     assert small(torch.randn(2, 3, 6, 6)).shape == (2, 3)
     assert sum(p.numel() for p in small.parameters()) <= 0.4 * cost(world.graph.full()).parameters
+
+
+@pytest.mark.parametrize(("participation", "asked"), [(1.0, 8), (0.5, 4), (0.01, 1)])
+def test_compact_models_ask_no_more_devices_than_a_round_does(participation, asked):
+    fleet = tiny_federation((0.0, *(0.4,) * 8))
+    world = simulator(DapperFL(scope="all"), federation=fleet, participation=participation)
+    world.compact(world.start().server, 0.4)
+    assert len(world.data.held) == min(asked, 2 * world.cohort_size)
 
 
 def test_recalibrated_statistics_are_those_of_the_data():

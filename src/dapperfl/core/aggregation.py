@@ -7,6 +7,7 @@ model. Sums are in float64 and rounded once, so the order of clients hardly matt
 
 import logging
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from functools import cache
 from math import isfinite
 from typing import Literal, Protocol, get_args
@@ -14,6 +15,7 @@ from typing import Literal, Protocol, get_args
 import torch
 from torch import Tensor
 
+from dapperfl.core.flat import Layout, layout, spread
 from dapperfl.core.messages import LocalModel
 from dapperfl.core.state import State
 from dapperfl.core.submodel import Index, kept_block
@@ -39,13 +41,24 @@ def is_averaged(tensor: Tensor) -> bool:
 
 
 class WeightedSums(ABC):
-    """What both means share: sums over kept entries, and the weight that reached each entry."""
+    """What both means share: sums over kept entries, and the weight that reached each entry.
 
-    def __init__(self, reference: State) -> None:
+    Args:
+        reference: The last global state W^{t-1}.
+        flat: Fold the whole state at once, laid end to end: the same sums in a few large steps,
+            which a GPU wants; by default where the reference is on one.
+    """
+
+    def __init__(self, reference: State, *, flat: bool | None = None) -> None:
         self.reference = reference
         self.weight = 0.0
         self.sums: State = {}
         self.reached: State = {}  # with size 1 on axes that were never cut
+        self.long: _Long | None = None  # instead of these two, where all are folded at once
+        self.averaged = [name for name, tensor in reference.items() if is_averaged(tensor)]
+        kinds = {(reference[name].dtype, reference[name].device) for name in self.averaged}
+        on_gpu = any(device.type == "cuda" for _, device in kinds)
+        self.flat = len(kinds) == 1 and (on_gpu if flat is None else flat)
 
     def add(self, model: LocalModel, weight: float) -> None:
         """Fold one client's model: its small tensors, and nothing else is kept.
@@ -56,13 +69,16 @@ class WeightedSums(ABC):
         """
         if not (isfinite(weight) and weight > 0):
             raise MessageError(f"the weight of an update must be positive and finite, not {weight}")
-        averaged = [name for name, tensor in self.reference.items() if is_averaged(tensor)]
-        for name in averaged:  # look at everything before anything is changed
+        for name in self.averaged:  # look at everything before anything is changed
             if name not in model.weights:
                 raise MessageError(f'"{name}" is missing from the update')
             model.submodel.check_shape(name, model.weights[name])
         self.weight += weight
-        for name in averaged:
+        known = model.submodel.graph.axes
+        if self.flat and all(name in known for name in self.averaged):
+            self._fold_all(model, weight)
+            return
+        for name in self.averaged:
             self._fold(name, model, weight)
 
     def _fold(self, name: str, model: LocalModel, weight: float) -> None:
@@ -81,9 +97,27 @@ class WeightedSums(ABC):
             total.add_(small, alpha=weight)
             reached.add_(weight)
 
+    def _fold_all(self, model: LocalModel, weight: float) -> None:
+        device = self.reference[self.averaged[0]].device
+        plan = layout(model.submodel.graph, tuple(self.averaged), device)
+        if self.long is None:
+            zeros = torch.zeros(2, plan.entries, dtype=torch.float64, device=device)
+            self.long = _Long(plan, *zeros)
+        small, mask = plan.join(model.weights), plan.mask(model.submodel)
+        if mask is None:
+            self.long.total.add_(small, alpha=weight)
+            self.long.reached.add_(weight)
+        else:
+            self.long.total.add_(spread(small, mask), alpha=weight)
+            self.long.reached.add_(mask, alpha=weight)
+
     @abstractmethod
-    def _combined(self, name: str) -> Tensor:
-        """Turn the sums of one tensor into its new value."""
+    def _combined(self, sums: "_Sums") -> Tensor:
+        """Turn sums into new values, in double precision."""
+
+    def _is_gate(self, name: str) -> bool:
+        """Tell whether a tensor opens and shuts channels."""
+        return False
 
     def result(self) -> State:
         """Return the new global state; the sums are used up.
@@ -93,14 +127,45 @@ class WeightedSums(ABC):
         """
         if not self.weight:
             raise MessageError("no update was added, so there is nothing to average")
+        if self.long is not None:
+            return self._result_of_all(self.long)
         state = {}
         for name, tensor in self.reference.items():
             if name in self.sums:
-                state[name] = self._combined(name).to(tensor.dtype)
-                del self.sums[name], self.reached[name]  # a model less while the result grows
+                # A model less while the result grows.
+                total, reached = self.sums.pop(name), self.reached.pop(name)
+                sums = _Sums(total, reached, tensor.double(), self._is_gate(name))
+                state[name] = self._combined(sums).to(tensor.dtype)
             else:
                 state[name] = tensor.clone()
         return state
+
+    def _result_of_all(self, long: "_Long") -> State:
+        reference = long.plan.join(self.reference)
+        gates = long.plan.repeat([self._is_gate(name) for name in long.plan.shapes])
+        sums = _Sums(long.total, long.reached, reference.double(), gates)
+        found = long.plan.split(self._combined(sums).to(reference.dtype), long.plan.shapes)
+        self.long = None
+        return {n: found[n] if n in found else t.clone() for n, t in self.reference.items()}
+
+
+@dataclass(frozen=True)
+class _Long:
+    """The sums of all tensors, laid end to end."""
+
+    plan: Layout
+    total: Tensor
+    reached: Tensor
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What came in for some entries, and what they were before."""
+
+    total: Tensor  # weight × value, summed
+    reached: Tensor  # the weight of those who hold an entry
+    reference: Tensor
+    gates: Tensor | bool  # which entries are norm weights and biases
 
 
 class RecoveredMean(WeightedSums):
@@ -111,12 +176,15 @@ class RecoveredMean(WeightedSums):
         recovery: What a pruned entry counts as. "paper": its value in the reference. "gated": the
             same, but the weight and bias of a pruned channel's batch or group norm count as
             zero, for the channel *is* silent in that client's net. "zero": zero.
+        flat: See `WeightedSums`.
     """
 
-    def __init__(self, reference: State, recovery: Recovery = "paper") -> None:
+    def __init__(
+        self, reference: State, recovery: Recovery = "paper", *, flat: bool | None = None
+    ) -> None:
         if recovery not in get_args(Recovery):
             raise ValueError(f'unknown recovery "{recovery}"; choose one of {get_args(Recovery)}')
-        super().__init__(reference)
+        super().__init__(reference, flat=flat)
         self.recovery = recovery
         self.gates: frozenset[str] = frozenset()
 
@@ -129,21 +197,26 @@ class RecoveredMean(WeightedSums):
             if ungated := tuple(g.name for g in model.submodel.kept if g in graph.ungated):
                 _tell_ungated(ungated)
 
-    def _combined(self, name: str) -> Tensor:
-        total = self.sums[name]
-        if self.recovery == "paper" or (self.recovery == "gated" and name not in self.gates):
-            missing = self.weight - self.reached[name]
-            total = total.addcmul_(self.reference[name].to(torch.float64), missing)
+    def _is_gate(self, name: str) -> bool:
+        return name in self.gates
+
+    def _combined(self, sums: _Sums) -> Tensor:
+        total = sums.total
+        if self.recovery != "zero":
+            missing = self.weight - sums.reached
+            if self.recovery == "gated":
+                missing = missing * ~torch.as_tensor(sums.gates, device=missing.device)
+            total = total.addcmul_(sums.reference, missing)
         return total.div_(self.weight)
 
 
 class CoverageMean(WeightedSums):
     """Divide by the weight that reached each entry; entries nobody holds keep the reference."""
 
-    def _combined(self, name: str) -> Tensor:
-        reached = self.reached[name].expand_as(self.sums[name])
-        mean = self.sums[name].div_(reached.clamp_min(torch.finfo(torch.float64).tiny))
-        return torch.where(reached > 0, mean, self.reference[name].to(torch.float64))
+    def _combined(self, sums: _Sums) -> Tensor:
+        reached = sums.reached.expand_as(sums.total)
+        mean = sums.total.div_(reached.clamp_min(torch.finfo(torch.float64).tiny))
+        return torch.where(reached > 0, mean, sums.reference)
 
 
 def _add_block(total: Tensor, index: Index, small: Tensor, weight: float) -> None:

@@ -82,6 +82,27 @@ class ChannelGraph:
         gated = set(torch.cat(axes).tolist()) if axes else set()
         return frozenset(g for g in self.groups if g.offset not in gated)
 
+    @cached_property
+    def _cut_axes(self) -> tuple[list[tuple[str, int]], Tensor, Tensor]:
+        """All axes of the state that can be cut, their channels end to end, and their ends."""
+        found = [
+            (name, axis, ids)
+            for name in self.shapes
+            for axis, ids in enumerate(self.axes[name])
+            if ids is not None
+        ]
+        ends = torch.tensor([len(ids) for *_, ids in found], dtype=torch.int64).cumsum(0)
+        channels = torch.cat([ids for *_, ids in found]) if found else ends
+        return [(name, axis) for name, axis, _ in found], channels, ends
+
+    def count_kept(self, flags: Tensor) -> tuple[list[tuple[str, int]], list[int]]:
+        """Count what each axis keeps of its entries, given one truth value per channel."""
+        places, channels, ends = self._cut_axes
+        if not places:
+            return [], []
+        before = flags[channels].cumsum(0)[ends - 1]
+        return places, before.diff(prepend=before.new_zeros(1)).tolist()
+
     def full(self) -> Submodel:
         """Return the submodel that keeps everything."""
         return Submodel(self, {})

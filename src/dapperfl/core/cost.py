@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import floor, lcm, prod
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ class Cost:
     upload_bytes: int  # its state, and one bit per channel to say which are kept
 
 
+@lru_cache(maxsize=64)  # a client asks after every epoch
 def cost(submodel: Submodel) -> Cost:
     """Count what a submodel costs to hold, to run, to train and to send."""
     graph, shapes = submodel.graph, submodel.shapes
@@ -51,9 +53,10 @@ def cost(submodel: Submodel) -> Cost:
     )
 
 
+@lru_cache(maxsize=64)  # it depends on the level alone, and is asked for every device and round
 def keep_for_budget(
     graph: "ChannelGraph", rho: float, *, scope: "Scope", multiple: int = 8
-) -> dict["Group", int]:
+) -> Mapping["Group", int]:
     """Choose how many channels each group keeps so that a share rho of the parameters goes.
 
     One keep ratio for all groups, floored to the multiple; then groups are raised one multiple at

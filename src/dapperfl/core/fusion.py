@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+import torch
 from torch import Tensor
 
 from dapperfl.core.state import State
@@ -30,10 +31,12 @@ def fuse(
         return dict(local_state)
     if parameters is None:
         parameters = [name for name, local in local_state.items() if _is_parameter(name, local)]
-    blended = {
-        name: alpha * global_state[name] + (1 - alpha) * local_state[name] for name in parameters
-    }
-    return {**local_state, **blended}
+    known = [global_state[name] for name in parameters]
+    tuned = [local_state[name] for name in parameters]
+    blended = torch._foreach_add(  # all tensors in a few kernels
+        torch._foreach_mul(known, alpha), torch._foreach_mul(tuned, 1 - alpha)
+    )
+    return {**local_state, **dict(zip(parameters, blended, strict=True))}
 
 
 def _is_parameter(name: str, tensor: Tensor) -> bool:

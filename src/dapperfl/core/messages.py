@@ -6,6 +6,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Self
 
 from dapperfl.core.state import State
@@ -131,6 +132,11 @@ class ServerState:
     def weights(self) -> State:
         """The global weights W."""
         return self.model.weights
+
+    @cached_property
+    def levels(self) -> tuple[float, ...]:
+        """The shares rho that the devices remove, ascending; looked up once for a large fleet."""
+        return tuple(sorted({device.rho for device in self.fleet}))
 
     def advance(self, weights: State, extra: State | None = None) -> "ServerState":
         """Return the state after one more round."""

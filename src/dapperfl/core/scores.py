@@ -45,12 +45,16 @@ def l1_scores(graph: "ChannelGraph", state: State) -> Scores:
     come back.
     """
     total = torch.zeros(sum(group.size for group in graph.groups) + 1, dtype=torch.float64)
+    norms, channels = [], []
     for name, axis in graph.writers:
-        channels = graph.axes[name][axis]
-        if channels is not None:
-            rows = state[name].detach().movedim(axis, 0).flatten(1)
-            norms = rows.abs().sum(1, dtype=torch.float64).cpu()
-            total.index_add_(0, channels % len(total), norms)  # -1, never cut: the last entry
+        ids = graph.axes[name][axis]
+        if ids is not None:
+            weight = state[name].detach()
+            others = [each for each in range(weight.dim()) if each != axis]
+            norms.append(torch.linalg.vector_norm(weight, 1, others, dtype=torch.float64))
+            channels.append(ids % len(total))  # -1, never cut: the last entry
+    if norms:  # a GPU is asked once, not once a layer
+        total.index_add_(0, torch.cat(channels), torch.cat(norms).cpu())
     return Scores(graph, _by_group(graph, total))
 
 

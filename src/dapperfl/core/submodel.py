@@ -2,13 +2,14 @@
 
 import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from dapperfl.core.flat import Layout, flat_slice
 from dapperfl.core.layers import refresh_sizes
 from dapperfl.core.state import State
 from dapperfl.core.tracing import named_tensors
@@ -30,6 +31,7 @@ class Submodel:
 
     graph: "ChannelGraph"
     kept: Mapping["Group", Tensor]
+    masks: dict[Layout, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         for group, channels in self.kept.items():
@@ -64,17 +66,38 @@ class Submodel:
     @cached_property
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """The shape of every state tensor of the smaller net."""
-        shapes = {}
-        for name, shape in self.graph.shapes.items():
-            small = list(shape)
-            for axis, index in self.indices[name]:
-                small[axis] = len(index)
-            shapes[name] = tuple(small)
-        return shapes
+        if not self.kept:
+            return self.graph.shapes
+        shapes = {name: list(shape) for name, shape in self.graph.shapes.items()}
+        for (name, axis), count in zip(*self.graph.count_kept(self.flags), strict=True):
+            shapes[name][axis] = count
+        return {name: tuple(shape) for name, shape in shapes.items()}
 
-    def slice(self, state: State) -> State:
-        """Cut a full state down to the kept channels."""
-        return {name: self._cut(name, tensor) for name, tensor in state.items()}
+    @cached_property
+    def signature(self) -> tuple[tuple[int, ...], ...]:
+        """All sizes of the smaller net: two nets of one signature differ in their weights only."""
+        counts = tuple(int(self.flags[each.channels].sum()) for each in self.graph.resizes)
+        return (*self.shapes.values(), counts)
+
+    def slice(self, state: State, *, flat: bool | None = None) -> State:
+        """Cut a full state down to the kept channels.
+
+        Args:
+            state: Full tensors by name.
+            flat: Cut the whole state at once, laid end to end: the same numbers in a few large
+                steps, which a GPU wants; by default where the state is on one.
+        """
+        whole = {
+            n: t for n, t in state.items() if n in self.graph.shapes and t.dtype.is_floating_point
+        }
+        kinds = {(tensor.dtype, tensor.device) for tensor in whole.values()}
+        on_gpu = any(device.type == "cuda" for _, device in kinds)
+        if len(kinds) != 1 or not (on_gpu if flat is None else flat):
+            return {name: self._cut(name, tensor) for name, tensor in state.items()}
+        for name, tensor in whole.items():
+            self._check_full(name, tensor)
+        cut = flat_slice(self, whole)
+        return {n: cut[n] if n in cut else self._cut(n, tensor) for n, tensor in state.items()}
 
     def scatter(self, small: State, into: State) -> State:
         """Return `into` with the kept entries replaced by those of a small state."""
@@ -112,6 +135,11 @@ class Submodel:
             refresh_sizes(module)
         return smaller
 
+    def rest(self, net: nn.Module) -> State:
+        """Return the small net's buffers that are not part of its state, such as tables."""
+        known = self.graph.shapes
+        return {n: self._cut(n, t) for n, t in net.named_buffers() if n not in known}
+
     def check_shape(self, name: str, small: Tensor) -> None:
         """Refuse a small tensor that is not shaped like this submodel's."""
         expected = self.shapes.get(name)
@@ -131,10 +159,15 @@ class Submodel:
                 raise MessageError(f'no channel group "{name}" in this net')
         return cls(graph, {known[name]: torch.tensor(kept) for name, kept in lists.items()})
 
-    def _cut(self, name: str, tensor: Tensor) -> Tensor:
+    def _check_full(self, name: str, tensor: Tensor) -> None:
         shape = self.graph.shapes.get(name)
         if shape is not None and tuple(tensor.shape) != shape:
             raise _misfit(name, tensor.shape, shape)
+
+    def _cut(self, name: str, tensor: Tensor) -> Tensor:
+        self._check_full(name, tensor)
+        if all(channels is None for channels in self.graph.axes.get(name, ())):
+            return tensor  # nothing to look up, such as a counter
         for axis, index in self.indices.get(name, ()):
             tensor = tensor.index_select(axis, index.to(tensor.device))
         return tensor

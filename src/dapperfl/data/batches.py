@@ -61,10 +61,11 @@ class Batches:
             )
             start = here.stop
 
-    def clean(self) -> Iterator[Batch]:
+    def clean(self, batch_size: int | None = None) -> Iterator[Batch]:
         """Yield the examples once, in order and as they are."""
-        images = torch.split(self.examples.images, self._sizes())
-        labels = torch.split(self.examples.labels, self._sizes())
+        sizes = self._sizes(batch_size)
+        images = torch.split(self.examples.images, sizes)
+        labels = torch.split(self.examples.labels, sizes)
         for part, right in zip(images, labels, strict=True):
             yield Batch(self._normalise(part), right)
 
@@ -85,17 +86,21 @@ class Batches:
         high, wide = height + 2 * self.pad, width + 2 * self.pad
         begins = ((order + num * mirrored) * channels * high + rows) * wide + columns
         drawn = torch.from_numpy(np.stack([self._labels[order], begins]))
-        return drawn.to(self.examples.images.device)
+        device = self.examples.images.device
+        if device.type != "cuda":
+            return drawn.to(device)
+        return drawn.pin_memory().to(device, non_blocking=True)  # nobody waits for the GPU
 
-    def _sizes(self) -> list[int]:
+    def _sizes(self, batch_size: int | None = None) -> list[int]:
         """Cut the examples into batches; a last one of a single example joins the one before.
 
         Batch normalisation cannot train on a single example.
         """
-        full, rest = divmod(len(self.examples), self.batch_size)
-        sizes = [self.batch_size] * full + [rest] * (rest > 0)
+        size = batch_size or self.batch_size
+        full, rest = divmod(len(self.examples), size)
+        sizes = [size] * full + [rest] * (rest > 0)
         if rest == 1 and full:
-            sizes[-2:] = [self.batch_size + 1]
+            sizes[-2:] = [size + 1]
         return sizes
 
     @cached_property

@@ -3,7 +3,6 @@
 Simulation and deployment both start here, so that a config means the same to both.
 """
 
-import os
 from pathlib import Path
 
 import torch
@@ -15,6 +14,8 @@ from dapperfl.data import benchmarks
 from dapperfl.data.benchmark import Benchmark, Federation
 from dapperfl.data.partition import partition
 from dapperfl.lab.config import Config, DataConfig
+from dapperfl.lab.engine import choose
+from dapperfl.runtime.precision import set_arithmetic
 from dapperfl.sim.simulator import Simulator
 
 
@@ -47,25 +48,16 @@ def build_net(config: Config, *, num_classes: int, in_channels: int) -> nn.Modul
         )
 
 
-def compute_exactly() -> None:
-    """Make CUDA compute in true float32, and the same way every time.
-
-    By default convolutions run in TF32 and some kernels add up in any order, so that a resumed run
-    would end somewhere else. The switches are torch's and hold for the whole process.
-    """
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.backends.cudnn.allow_tf32 = False
-    torch.backends.cuda.matmul.allow_tf32 = False
-    torch.backends.cudnn.deterministic = True
-    torch.use_deterministic_algorithms(True, warn_only=True)
-
-
 def build(config: Config) -> Simulator:
     """Turn a config into a simulator that is ready to run."""
-    device = config.engine.torch_device()
-    if device != "cpu":
-        compute_exactly()
-    federation = load_federation(config)
+    return build_on(config, load_federation(config))
+
+
+def build_on(config: Config, federation: Federation) -> Simulator:
+    """Build the simulator on a federation of one's own making."""
+    engine = choose(config.engine)
+    if engine.device != "cpu":
+        set_arithmetic(config.engine.precision)
     images = next(iter(federation.test.values())).images  # (n, channels, height, width)
     net = build_net(config, num_classes=len(federation.classes), in_channels=int(images.shape[1]))
     return Simulator(
@@ -76,5 +68,9 @@ def build(config: Config) -> Simulator:
         seed=config.seed,
         rounds=config.rounds,
         participation=config.fleet.participation,
-        device=device,
+        device=engine.device,
+        runner=engine.runner,
+        threads=engine.threads,
+        precision=config.engine.precision,
+        memory_limit=config.engine.memory_limit_mb * 2**20,
     )

@@ -24,7 +24,8 @@ from dapperfl.lab.fields import (
 )
 from dapperfl.methods.base import Method
 from dapperfl.naming import did_you_mean
-from dapperfl.runtime.training import TrainSettings
+from dapperfl.runtime.optimiser import TrainSettings
+from dapperfl.runtime.precision import Precision
 from dapperfl.settings import Range, check_settings, setting
 
 
@@ -129,12 +130,24 @@ class FleetConfig:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """How the clients of a round are run; none of this changes what is computed."""
+    """How the clients of a round are run; only precision and exact touch the last bits."""
 
-    name: Literal["auto", "loop"] = setting("auto", "the runner: auto picks the loop for now")
-    workers: Literal[1] = setting(1, "processes that train clients side by side")
+    name: Literal["auto", "loop", "graphs", "cpu"] = setting(
+        "auto",
+        "the runner: graphs on a GPU, cpu on all cores, or the plain loop; auto picks one of the "
+        "first two",
+    )
+    workers: int | None = setting(
+        None, 'clients trained side by side; "none": ten on a GPU, one a core on a CPU', Range(1)
+    )
     device: str = setting("auto", "auto, cpu, cuda or cuda:N; auto takes a GPU if there is one")
-    precision: Literal["fp32"] = setting("fp32", "number format of the training step")
+    precision: Precision = setting("fp32", "number format of the training step")
+    exact: bool = setting(
+        True, "on a CPU: the same bits for any number of workers, with one thread each"
+    )
+    memory_limit_mb: int = setting(
+        1024, "MiB of what clients remember that are held in memory; the rest is on disk", Range(0)
+    )
 
     def __post_init__(self) -> None:
         """Refuse a device that torch would only refuse much later."""
@@ -164,6 +177,9 @@ class Config:
 
     seed: int = setting(0, "decides every random draw of the run", Range(0))
     rounds: int = setting(10, "rounds of training and aggregation", Range(1))
+    checkpoint_every: int = setting(
+        1, "rounds between checkpoints: as many may have to be repeated after a kill", Range(1)
+    )
     train: TrainSettings = field(
         default_factory=lambda: TrainSettings(epochs=3, batch_size=32, lr=0.05)
     )
@@ -240,7 +256,12 @@ def to_toml(config: Config) -> str:
 
 def to_keys(config: Config) -> dict[str, Any]:
     """Return every value by its dotted key, as `--set` names it."""
-    return dict(_flat(to_table(config)))
+    return flat(to_table(config))
+
+
+def flat(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of nested tables by their dotted keys."""
+    return dict(_flat(table))
 
 
 def _flat(table: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, Any]]:

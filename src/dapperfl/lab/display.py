@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dapperfl.core.messages import Device
+from dapperfl.lab.engine import choose
 from dapperfl.lab.experiment import Experiment
 from dapperfl.lab.records import RoundLine
 
@@ -29,10 +30,11 @@ def header(experiment: Experiment) -> RenderableType:
         f", {config.net.name}{width}",
     )
     how = f"{len(fleet)} devices, {config.rounds} rounds, seed {config.seed}"
-    where = f"on {config.engine.torch_device()}, run folder {experiment.folder.path}"
+    engine = choose(config.engine)
+    where = f"on {engine.device}, run folder {experiment.folder.path}"
     begun = len(experiment.lines)
     past = [f"continued after round {begun}"] if begun else []
-    return Group(what, f"{how}, {where}", *past, _allocation(fleet))
+    return Group(what, f"{how}, {where}", engine.about, *past, _allocation(fleet))
 
 
 def _allocation(fleet: Sequence[Device]) -> RenderableType:
@@ -77,7 +79,7 @@ class Progress:
 
     def add(self, line: RoundLine) -> None:
         """Take in one more round."""
-        self.lines.append(line)
+        self.lines.append(line.brief())
         self._last = time.monotonic()
 
     def seconds_left(self) -> float | None:

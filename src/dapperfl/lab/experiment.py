@@ -1,19 +1,20 @@
 """One run from its config to its folder, such that it can be killed at any moment.
 
-A round counts once its line is in `rounds.jsonl` and its checkpoint is complete, in this order;
-a line without a checkpoint is cut off on resume and its round is computed again.
+A round counts once its line is in `rounds.jsonl` and a checkpoint is complete, in this order;
+lines after the last checkpoint are cut off on resume and their rounds are computed again.
 """
 
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import tomli_w
 
 from dapperfl.core.cost import cost
+from dapperfl.core.messages import ClientCost
 from dapperfl.errors import CheckpointError, ConfigError
 from dapperfl.lab.build import build
 from dapperfl.lab.config import Config, to_keys, to_table
@@ -28,15 +29,27 @@ from dapperfl.lab.folder import (
 )
 from dapperfl.lab.records import RoundLine, append, keep_until, line_of
 from dapperfl.lab.resolve import META, read_toml, resolve
-from dapperfl.lab.summary import summarise
+from dapperfl.lab.summary import summarise, total_costs
 from dapperfl.lab.versions import versions
-from dapperfl.runtime.checkpoint import Snapshot, load_checkpoint, save_checkpoint
-from dapperfl.sim.simulator import Simulator
+from dapperfl.runtime.checkpoint import (
+    Snapshot,
+    load_checkpoint,
+    open_memory,
+    save_checkpoint,
+)
+from dapperfl.sim.simulator import RoundRecord, Simulator
 
 _log = logging.getLogger(__name__)
 
 # What may differ when a run is continued; everything else would make it another run.
-_MAY_CHANGE = ("rounds", "engine.")
+_MAY_CHANGE = (
+    "rounds",
+    "checkpoint_every",
+    "engine.name",
+    "engine.workers",
+    "engine.device",
+    "engine.memory_limit_mb",
+)
 
 
 def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
@@ -115,7 +128,8 @@ def check_same_run(stored: Config, asked: Config) -> None:
         if old.get(key) != new.get(key) and not key.startswith(_MAY_CHANGE):
             raise ConfigError(
                 f"{key} = {show(new.get(key))}, but the run was started with {show(old.get(key))}; "
-                "--resume may change rounds and engine only; choose another --out for another run"
+                "--resume may change how long and how fast a run is, not what it computes; "
+                "choose another --out for another run"
             )
     for before, after in zip(old, new, strict=True):
         if before != after:  # devices follow the order of data.allocation
@@ -136,6 +150,8 @@ def _compare_versions(folder: RunFolder) -> None:
 
 
 def _begin(config: Config, folder: RunFolder, simulator: Simulator) -> "Experiment":
+    limit, device = simulator.memory.limit, simulator.device
+    simulator.memory = open_memory(folder.checkpoint, limit=limit, device=device)
     start = simulator.start()
     snapshot = load_checkpoint(folder.checkpoint, start)
     done = 0 if snapshot is None else snapshot.server.round_num
@@ -150,7 +166,8 @@ def _begin(config: Config, folder: RunFolder, simulator: Simulator) -> "Experime
     write_atomically(folder.config, tomli_w.dumps(document).encode())
     write_json(folder.allocation, {"devices": [asdict(each) for each in start.server.fleet]})
     lines = keep_until(folder.rounds, done)
-    return Experiment(config, folder, simulator, snapshot or start, lines)
+    brief = [line.brief() for line in lines]
+    return Experiment(config, folder, simulator, snapshot or start, brief, total_costs(lines))
 
 
 @dataclass
@@ -161,18 +178,26 @@ class Experiment:
     folder: RunFolder
     simulator: Simulator
     snapshot: Snapshot
-    lines: list[RoundLine] = field(default_factory=list)
+    lines: list[RoundLine]  # of the rounds so far, in brief
+    spent: ClientCost  # by all clients so far
 
     def rounds(self) -> Iterator[RoundLine]:
         """Run the rounds that are missing; each is on the disk before it is yielded."""
-        for record in self.simulator.rounds(self.snapshot):
+        for record in self._records():
             line = line_of(record)
+            due = line.round % self.config.checkpoint_every == 0
             with explained(self.folder.path):
                 append(self.folder.rounds, line)
-                save_checkpoint(self.folder.checkpoint, record.snapshot)
+                if due or line.round == self.config.rounds:
+                    save_checkpoint(self.folder.checkpoint, record.snapshot)
             self.snapshot = record.snapshot
-            self.lines.append(line)
+            self.lines.append(line.brief())
+            self.spent = total_costs([line]) + self.spent
             yield line
+
+    def _records(self) -> Iterator[RoundRecord]:
+        with explained(self.folder.path):  # memories may go to the disk within a round
+            yield from self.simulator.rounds(self.snapshot)
 
     def finish(self) -> dict[str, Any]:
         """Write the models and, last of all, the summary; return it."""
@@ -182,6 +207,7 @@ class Experiment:
         summary = summarise(
             self.config,
             self.lines,
+            spent=self.spent,
             dense=cost(self.simulator.graph.full()),
             levels=[(level, self.simulator.evaluate(compact[level.rho])) for level in levels],
             devices=server.fleet,

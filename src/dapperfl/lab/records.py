@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,13 @@ class RoundLine:
     costs: Mapping[int, ClientCost]  # by device id
     left_out: tuple[Absence, ...]
     validation: Mapping[str, float] = field(default_factory=dict)  # by domain, if kept aside
+    # By level (its rho) and channel group, what the level's first device with a cut net kept, as
+    # core.masks writes it; a group that is not named was kept whole.
+    kept: Mapping[float, Mapping[str, str]] = field(default_factory=dict)
+
+    def brief(self) -> "RoundLine":
+        """Return the line without its details, for those who hold many rounds at once."""
+        return replace(self, costs={}, kept={})
 
 
 def line_of(record: RoundRecord) -> RoundLine:
@@ -49,6 +56,7 @@ def line_of(record: RoundRecord) -> RoundLine:
             costs=record.costs,
             left_out=tuple(Absence(each.device.id, each.reason) for each in record.left_out),
             validation=record.validation,
+            kept=record.kept,
         )
     )
     # What is shown and summed up must be what a later reader finds in the file.
@@ -113,4 +121,5 @@ def _decode(row: Mapping[str, Any]) -> RoundLine:
         costs={int(device): ClientCost(**cost) for device, cost in row["costs"].items()},
         left_out=tuple(Absence(**each) for each in row["left_out"]),
         validation=row.get("validation", {}),
+        kept={float(rho): dict(masks) for rho, masks in row.get("kept", {}).items()},
     )

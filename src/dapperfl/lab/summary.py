@@ -19,13 +19,15 @@ def summarise(
     config: Config,
     lines: Sequence[RoundLine],
     *,
+    spent: ClientCost,
     dense: Cost,
     levels: Iterable[tuple[LevelCost, Mapping[str, float]]],
     devices: Iterable[Device],
 ) -> dict[str, Any]:
     """Return the results of a finished run; accuracies in percent.
 
-    A level comes with the accuracy of its compact model, cut from the final global one.
+    `spent` is what all clients spent in all rounds. A level comes with the accuracy of its compact
+    model, cut from the final global one.
     """
     return {
         "schema_version": SCHEMA,
@@ -53,7 +55,7 @@ def summarise(
         ],
         "devices": [asdict(device) for device in devices],
         "seconds": sum(line.seconds for line in lines),
-        "costs": total_costs(lines),
+        "costs": asdict(spent),
         "left_out": sum(len(line.left_out) for line in lines),
         "versions": versions(),
     }
@@ -72,10 +74,6 @@ def marks(accuracies: Sequence[float]) -> dict[str, float]:
     }
 
 
-def total_costs(lines: Iterable[RoundLine]) -> dict[str, int]:
+def total_costs(lines: Iterable[RoundLine]) -> ClientCost:
     """Add up what all clients spent; of sizes, take the largest."""
-    total = ClientCost()
-    for line in lines:
-        for cost in line.costs.values():
-            total += cost
-    return asdict(total)
+    return sum((cost for line in lines for cost in line.costs.values()), ClientCost())

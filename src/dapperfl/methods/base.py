@@ -115,6 +115,10 @@ class Method:
         """Return the model to go on with; a smaller one makes the net physically smaller."""
         return local
 
+    def acts_after(self, epoch: int) -> bool:
+        """Tell whether `after_epoch` does anything; if not, nobody waits for the weights."""
+        return type(self).after_epoch is not Method.after_epoch
+
     def report(self, net: Net, batches: Iterable[Batch], work: Work) -> Report:
         """Return what to send beside the weights, and what to keep for later rounds."""
         return Report()
@@ -158,7 +162,7 @@ class NestedMethod(SubmodelMethod):
 
     def counts(self, server: ServerState, rho: float) -> Mapping[Group, int]:
         """Keep no more of any group than the stronger levels of the fleet do."""
-        stronger = sorted({device.rho for device in server.fleet if device.rho < rho})
+        stronger = [level for level in server.levels if level < rho]
         graph = server.model.submodel.graph
         return _counts(graph, (*stronger, rho), self.scope, self.multiple)
 

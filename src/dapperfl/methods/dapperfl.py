@@ -83,10 +83,12 @@ class DapperFL(Method):
         penalty = feature_norm(z, self.dar_power, self.dar_reduce)
         return cross_entropy(logits, batch.y) + self.gamma * penalty
 
+    def acts_after(self, epoch: int) -> bool:
+        """Only the first epoch is dense."""
+        return epoch == 1
+
     def after_epoch(self, epoch: int, local: LocalModel, work: Work) -> LocalModel:
         """After the dense epoch, fuse (Eq. 1, 2), then prune (Algorithm 1)."""
-        if epoch > 1:
-            return local
         alpha = fusion_factor(work.round_num, self.alpha_0, self.alpha_min, self.epsilon)
         parameters = local.submodel.graph.parameters
         fused = fuse(work.model.weights, local.weights, alpha, parameters=parameters)

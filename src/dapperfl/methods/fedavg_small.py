@@ -21,13 +21,13 @@ class FedAvgSmall(SubmodelMethod):
 
     def compact(self, server: ServerState, rho: float) -> Submodel:
         """All levels take the same net home."""
-        return super().compact(server, max(device.rho for device in server.fleet))
+        return super().compact(server, server.levels[-1])
 
     def assign(
         self, server: ServerState, device: Device, epochs: int, dice: Dice
     ) -> Assignment | None:
         """Send everyone the net of the weakest."""
-        weakest = replace(device, rho=max(member.rho for member in server.fleet))
+        weakest = replace(device, rho=server.levels[-1])
         assignment = super().assign(server, weakest, epochs, dice)
         return replace(assignment, device=device) if assignment else None
 

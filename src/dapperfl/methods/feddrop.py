@@ -32,7 +32,7 @@ class FedDrop(SubmodelMethod):
 
     def ratio(self, server: ServerState) -> float:
         """Return the one ratio for all: small enough for the weakest, unless it is given."""
-        return max(device.rho for device in server.fleet) if self.rho is None else self.rho
+        return server.levels[-1] if self.rho is None else self.rho
 
     def compact(self, server: ServerState, rho: float) -> Submodel:
         """All levels take the same size home."""

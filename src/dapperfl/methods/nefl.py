@@ -133,7 +133,7 @@ def _mean(parts: Sequence[tuple[State, int]]) -> State:
 
 def _ladder(server: ServerState) -> list[float]:
     """Return the levels of the fleet, the weakest first; the full net is always a level."""
-    return sorted({0.0, *(device.rho for device in server.fleet)}, reverse=True)
+    return sorted({0.0, *server.levels}, reverse=True)
 
 
 def _draw(ladder: Sequence[float], rho: float, dice: Dice) -> float:

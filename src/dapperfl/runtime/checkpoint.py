@@ -3,15 +3,16 @@
 `round-00007/` holds `tensors.safetensors` and `checkpoint.json` with its SHA-256. It is written
 under another name and renamed when complete, so a kill at any moment leaves whole checkpoints
 only. The last two are kept: a damaged one is named in a warning, and the one before is used.
+What clients remember is in `memory/`, each in a file of its own that is written once.
 """
 
-import hashlib
 import json
 import logging
 import os
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,13 @@ from safetensors.torch import load_file, save_file
 from dapperfl.core.messages import LocalModel, ServerState
 from dapperfl.core.state import State
 from dapperfl.errors import CheckpointError
+from dapperfl.runtime.memory import LIMIT, Memories
+from dapperfl.runtime.memory_folder import Mark, MemoryFolder, digest, sync
 
-SCHEMA = 1
+SCHEMA = 2
 KEEP = 2
+MEMORY = "memory"  # the folder of client memories, beside the checkpoints
+DAMAGE = (OSError, ValueError, KeyError, TypeError, SafetensorError)  # all that reading it may say
 logger = logging.getLogger(__name__)
 
 
@@ -36,33 +41,40 @@ class Snapshot:
     empty_rounds: int = 0  # in a row, up to now
 
 
+def open_memory(folder: Path, *, limit: int = LIMIT, device: str = "cpu") -> MemoryFolder:
+    """Return the store of client memories beside the checkpoints in a folder.
+
+    Where a run's memories live there from its start, a checkpoint writes only those that changed.
+    """
+    return MemoryFolder(folder / MEMORY, limit, device)
+
+
 def save_checkpoint(folder: Path, snapshot: Snapshot) -> None:
     """Write a snapshot so that it is there whole or not at all; older ones are removed."""
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"round-{snapshot.server.round_num:05d}"
-    work = folder / f".{name}.{os.getpid()}"
+    round_num = snapshot.server.round_num
     for leftover in folder.glob(".round-*"):  # of a process that was killed while it wrote
         shutil.rmtree(leftover, ignore_errors=True)
+    store = _store(folder, snapshot) or _joined(folder, snapshot)
+    work = folder / f".{_name(round_num)}.{os.getpid()}"
     work.mkdir()
     tensors = work / "tensors.safetensors"
-    save_file(_flatten(snapshot), tensors)
+    save_file(_flatten(snapshot.server), tensors)
     facts = {
         "schema": SCHEMA,
-        "round": snapshot.server.round_num,
+        "round": round_num,
         "empty_rounds": snapshot.empty_rounds,
-        "clients": sorted(snapshot.memories),
-        "sha256": _digest(tensors),
+        "memory": asdict(store.save(store.view(snapshot.memories))),
+        "sha256": digest(tensors),
     }
     (work / "checkpoint.json").write_text(json.dumps(facts, indent=1))
-    for path in (*work.iterdir(), work):
-        _sync(path)
-    target = folder / name
+    sync([*work.iterdir(), work])
+    target = folder / _name(round_num)
     if target.exists():  # a damaged one of the same round
         shutil.rmtree(target)
     work.rename(target)
-    _sync(folder)
-    for old in _rounds(folder)[KEEP:]:
-        shutil.rmtree(old, ignore_errors=True)
+    sync([folder])
+    store.settle(round_num, _thin_out(folder, round_num))
 
 
 def load_checkpoint(folder: Path, start: Snapshot) -> Snapshot | None:
@@ -70,30 +82,48 @@ def load_checkpoint(folder: Path, start: Snapshot) -> Snapshot | None:
 
     Args:
         folder: Where `save_checkpoint` wrote.
-        start: The run before its first round; gives the graph and the fleet.
+        start: The run before its first round; gives the graph and the fleet, and the store of
+            client memories if it was opened in this folder.
 
     Raises:
-        CheckpointError: If there are checkpoints and all of them are damaged.
+        CheckpointError: If there are checkpoints and all of them are damaged, or another version
+            of this package wrote them.
     """
     found = _rounds(folder)
     for path in found:
         try:
             return _load(path, start)
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
+        except DAMAGE as error:
             logger.warning("checkpoint %s is damaged (%s); trying the one before", path, error)
     if found:
         raise CheckpointError(f"no intact checkpoint is left in {folder}; start the run anew")
     return None
 
 
+def _name(round_num: int) -> str:
+    return f"round-{round_num:05d}"
+
+
 def _rounds(folder: Path) -> list[Path]:
     """List complete checkpoints, newest first."""
-    return sorted(folder.glob("round-*"), reverse=True)
+    return sorted(folder.glob("round-*"), key=_number, reverse=True)
 
 
-def _flatten(snapshot: Snapshot) -> State:
-    parts: dict[str, State] = {"weights": snapshot.server.weights, "extra": snapshot.server.extra}
-    parts |= {f"memory.{client}": memory for client, memory in snapshot.memories.items()}
+def _number(path: Path) -> int:
+    return int(path.name.removeprefix("round-"))
+
+
+def _thin_out(folder: Path, newest: int) -> list[int]:
+    """Remove all but the last checkpoints up to this round; return the rounds of those kept."""
+    rounds = [_number(path) for path in _rounds(folder)]
+    kept = [each for each in rounds if each <= newest][:KEEP]
+    for each in set(rounds) - set(kept):  # a later round is one that could not be continued
+        shutil.rmtree(folder / _name(each), ignore_errors=True)
+    return kept
+
+
+def _flatten(server: ServerState) -> State:
+    parts = {"weights": server.weights, "extra": server.extra}
     return {
         f"{part}/{name}": tensor.contiguous().clone()
         for part, state in parts.items()
@@ -101,14 +131,58 @@ def _flatten(snapshot: Snapshot) -> State:
     }
 
 
-def _load(path: Path, start: Snapshot) -> Snapshot:
+def _store(folder: Path, snapshot: Snapshot) -> MemoryFolder | None:
+    """Return the store that a snapshot's memories are in, if it is this folder's own."""
+    if isinstance(snapshot.memories, Memories):
+        store = snapshot.memories.store
+        if isinstance(store, MemoryFolder) and store.folder == folder / MEMORY:
+            return store
+    return None
+
+
+def _new_store(folder: Path, snapshot: Snapshot) -> MemoryFolder:
+    device = next(iter(snapshot.server.weights.values())).device
+    return open_memory(folder, device=str(device))
+
+
+def _joined(folder: Path, snapshot: Snapshot) -> MemoryFolder:
+    """Return a store to which memories from elsewhere can be added, beside those there are."""
+    store = _new_store(folder, snapshot)
+    for path in _rounds(folder):
+        with suppress(*DAMAGE):
+            _restore(store, path)
+            break
+    return store
+
+
+def _restore(store: MemoryFolder, path: Path) -> Memories:
+    """Bring back the memories of one checkpoint, such that those of the one before stay too."""
+    round_num = _number(path)
+    marks = {round_num: Mark(**_read_facts(path)["memory"])}
+    older = [each for each in _rounds(path.parent) if _number(each) < round_num]
+    for each in older[: KEEP - 1]:
+        with suppress(*DAMAGE):  # it cannot be used anyway
+            marks[_number(each)] = Mark(**_read_facts(each)["memory"])
+    return store.restore(round_num, marks)
+
+
+def _read_facts(path: Path) -> dict[str, Any]:
     facts: dict[str, Any] = json.loads((path / "checkpoint.json").read_text())
-    tensors = path / "tensors.safetensors"
     if facts["schema"] != SCHEMA:
-        raise ValueError(f"schema {facts['schema']}, this version reads {SCHEMA}")
-    if _digest(tensors) != facts["sha256"]:
+        raise CheckpointError(
+            f"checkpoint {path} was written by another version of dapperfl (schema "
+            f"{facts['schema']}, this one reads {SCHEMA}); finish the run with that version, or "
+            "start it anew with another --out"
+        )
+    return facts
+
+
+def _load(path: Path, start: Snapshot) -> Snapshot:
+    facts = _read_facts(path)
+    tensors = path / "tensors.safetensors"
+    if digest(tensors) != facts["sha256"]:
         raise ValueError("tensors.safetensors does not match its SHA-256")
-    parts: dict[str, State] = {f"memory.{client}": {} for client in facts["clients"]}
+    parts: dict[str, State] = {}
     for key, tensor in load_file(tensors).items():
         part, _, name = key.partition("/")
         parts.setdefault(part, {})[name] = tensor
@@ -123,18 +197,5 @@ def _load(path: Path, start: Snapshot) -> Snapshot:
         model=LocalModel({n: parts["weights"][n] for n in expected}, start.server.model.submodel),
         extra=parts.get("extra", {}),
     )
-    memories = {client: parts[f"memory.{client}"] for client in facts["clients"]}
-    return Snapshot(server, memories, facts["empty_rounds"])
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    store = _store(path.parent, start) or _new_store(path.parent, start)
+    return Snapshot(server, _restore(store, path), facts["empty_rounds"])

@@ -5,7 +5,8 @@ wrong. In this phase the cohort runs the new global net once over its own traini
 moments are pooled by sample counts.
 """
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import torch
@@ -20,9 +21,10 @@ from dapperfl.core.messages import (
     ServerState,
     StatisticsTask,
 )
-from dapperfl.core.state import State, num_bytes
+from dapperfl.core.state import State, num_bytes, whole_block
 from dapperfl.errors import RunError
-from dapperfl.runtime.training import ClientData
+from dapperfl.runtime.precision import Precision, autocast
+from dapperfl.runtime.training import LARGE_BATCH, ClientData
 
 
 def norm_layers(net: nn.Module) -> Iterator[tuple[str, _BatchNorm]]:
@@ -32,32 +34,48 @@ def norm_layers(net: nn.Module) -> Iterator[tuple[str, _BatchNorm]]:
             yield name, module
 
 
-def measure_moments(net: nn.Module, task: StatisticsTask, data: ClientData) -> Moments:
-    """Run a client's data once through a model and return the moments of its norm layers.
+def normalising_by_batch(net: nn.Module) -> None:
+    """Make norm layers work as in training, and everything else as in evaluation, for good.
 
-    Norm layers normalise by the batch, as in training; everything else is in evaluation mode, so
-    no random number is drawn.
+    So no random number is drawn, and the running statistics are always those of the last batch.
     """
-    model = task.model.submodel.shrink(net)
-    model.load_state_dict(task.model.weights)
-    model.eval()
-    layers = dict(norm_layers(model))
-    for layer in layers.values():
-        layer.train()
-        layer.momentum = 1.0  # the running statistics become those of the last batch
-    means: State = {}
-    second: State = {}
-    with torch.no_grad():
-        for batch in data.clean():
-            model(batch.x)
-            share = len(batch.y) / data.num_samples
-            for name, layer in layers.items():
-                mean, variance = _last_statistics(layer)
-                _accumulate(means, f"{name}.running_mean", mean * share)
-                _accumulate(second, f"{name}.running_var", (variance + mean.square()) * share)
-    for name, tensor in second.items():
-        if not bool(tensor.isfinite().all()):
-            raise RunError(f'the measured "{name}" is not finite')
+    net.eval()
+    for _, layer in norm_layers(net):
+        layer.training = True
+        layer.momentum = 1.0
+
+
+def batch_moments(net: nn.Module, x: Tensor, precision: Precision = "fp32") -> Tensor:
+    """Run a batch through a net and return what its norm layers saw: (2, channels of all).
+
+    The first row has means, the second row second moments.
+    """
+    with torch.no_grad(), autocast(precision, x.device):
+        net(x)
+    known = [(layer.running_mean, layer.running_var) for _, layer in norm_layers(net)]
+    if not known:
+        return x.new_zeros(2, 0, dtype=torch.float64)
+    mean = torch.cat([mean for mean, _ in known if mean is not None]).double()
+    variance = torch.cat([variance for _, variance in known if variance is not None]).double()
+    return torch.stack([mean, variance + mean.square()])
+
+
+def measure_moments(
+    net: nn.Module, task: StatisticsTask, data: ClientData, look: Callable[[Tensor], Tensor]
+) -> Moments:
+    """Run a client's data once through a net and return the moments of its norm layers.
+
+    Args:
+        net: A net that holds the task's model and normalises by the batch.
+        task: What was asked for, and of whom.
+        data: The client's own data.
+        look: What `batch_moments` makes of a batch and this net.
+    """
+    total: Tensor | None = None
+    for batch in data.clean(LARGE_BATCH):
+        found = look(batch.x) * (len(batch.y) / data.num_samples)
+        total = found if total is None else total + found
+    means, second = _by_layer(dict(norm_layers(net)), total)
     price = cost(task.model.submodel)
     spent = ClientCost(
         peak_parameters=price.parameters,
@@ -68,34 +86,53 @@ def measure_moments(net: nn.Module, task: StatisticsTask, data: ClientData) -> M
     return Moments(task.device, data.num_samples, spent, means, second)
 
 
-def _last_statistics(layer: _BatchNorm) -> tuple[Tensor, Tensor]:
-    assert layer.running_mean is not None
-    assert layer.running_var is not None
-    return layer.running_mean.to(torch.float64), layer.running_var.to(torch.float64)
+def finite(moments: Moments) -> Moments:
+    """Return moments that can be averaged; this is where one waits for them.
+
+    Raises:
+        RunError: If they are not finite.
+    """
+    for name, tensor in moments.second.items():
+        block = whole_block(tensor)
+        if math.isfinite(float(block.sum())):
+            break  # the block of one is the block of all
+        if not tensor.isfinite().all():
+            raise RunError(f'the measured "{name}" is not finite')
+    return moments
 
 
-def _accumulate(state: State, name: str, tensor: Tensor) -> None:
-    state[name] = state[name] + tensor if name in state else tensor
+def _by_layer(layers: Mapping[str, _BatchNorm], total: Tensor | None) -> tuple[State, State]:
+    """Cut moments of all layers into those of each, under the names of its statistics."""
+    if total is None:
+        return {}, {}
+    parts = torch.split(total, [layer.num_features for layer in layers.values()], dim=1)
+    means = {f"{name}.running_mean": part[0] for name, part in zip(layers, parts, strict=True)}
+    second = {f"{name}.running_var": part[1] for name, part in zip(layers, parts, strict=True)}
+    return means, second
 
 
 def recalibrate(server: ServerState, moments: Iterable[Moments]) -> ServerState:
     """Return the server state whose statistics are the clients' moments, pooled by n_i."""
     total = 0
-    means: State = {}
-    second: State = {}
+    names: list[str] = []
+    sizes: list[int] = []
+    pooled: Tensor | None = None  # (2, channels of all layers)
     for moment in moments:
+        names, sizes = list(moment.means), [len(mean) for mean in moment.means.values()]
+        rows = [torch.cat(list(each.values())) for each in (moment.means, moment.second) if each]
+        if not rows:
+            continue
         total += moment.num_samples
-        for name, tensor in moment.means.items():
-            _accumulate(means, name, tensor * moment.num_samples)
-        for name, tensor in moment.second.items():
-            _accumulate(second, name, tensor * moment.num_samples)
-    if not total:
+        found = torch.stack(rows) * moment.num_samples
+        pooled = found if pooled is None else pooled + found
+    if pooled is None:
         return server
+    mean, second = pooled / total
+    spread = (second - mean.square()).clamp_min(0)
     weights = dict(server.weights)
-    for name, tensor in means.items():
+    parts = zip(names, torch.split(mean, sizes), torch.split(spread, sizes), strict=True)
+    for name, centre, width in parts:
         variance = name.removesuffix("running_mean") + "running_var"
-        mean = tensor / total
-        spread = (second[variance] / total - mean.square()).clamp_min(0)
-        weights[name] = mean.to(weights[name].dtype)
-        weights[variance] = spread.to(weights[variance].dtype)
+        weights[name] = centre.to(weights[name].dtype)
+        weights[variance] = width.to(weights[variance].dtype)
     return replace(server, model=LocalModel(weights, server.model.submodel))

@@ -4,12 +4,12 @@ This is the specification that faster runners are tested against: short, and nev
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Protocol, TypeVar
 
-from torch import nn
+from torch import Tensor, nn
 
 from dapperfl.core.messages import (
     Assignment,
@@ -21,9 +21,16 @@ from dapperfl.core.messages import (
     Work,
 )
 from dapperfl.core.state import State
-from dapperfl.methods.base import Method
-from dapperfl.runtime.statistics import measure_moments
-from dapperfl.runtime.training import ClientData, TrainSettings, train_client
+from dapperfl.errors import is_of_memory
+from dapperfl.runtime.frozen import FrozenNets
+from dapperfl.runtime.local import Trade
+from dapperfl.runtime.statistics import (
+    batch_moments,
+    finite,
+    measure_moments,
+    normalising_by_batch,
+)
+from dapperfl.runtime.training import ClientData, Trained, train_client
 
 logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
@@ -32,7 +39,7 @@ Answer = TypeVar("Answer")
 class Runner(Protocol):
     """Runs the clients of a round; replies come one at a time, in the order of the work."""
 
-    memories: dict[int, State]  # what each client keeps for itself
+    memories: MutableMapping[int, State]  # what each client keeps for itself
 
     def train(self, assignments: Iterable[Assignment]) -> Iterator[ClientUpdate | LeftOut]:
         """Train every assigned model."""
@@ -40,47 +47,86 @@ class Runner(Protocol):
     def statistics(self, tasks: Iterable[StatisticsTask]) -> Iterator[Moments | LeftOut]:
         """Measure batch-norm moments of the given models."""
 
+    def looking_through(self, net: nn.Module) -> Callable[[Tensor], Tensor]:
+        """Return what runs a net of fixed mode on batches, for evaluation."""
+
+
+class MakeRunner(Protocol):
+    """Builds a runner for one run."""
+
+    def __call__(self, trade: Trade, data: Mapping[int, ClientData], seed: int) -> Runner:
+        """Return a runner that knows all but the work."""
+
 
 @dataclass
 class LoopRunner:
     """Runs one client at a time in this process."""
 
-    method: Method
-    net: nn.Module  # the full net, as a template
+    trade: Trade
     data: Mapping[int, ClientData]
-    settings: TrainSettings
     seed: int
-    memories: dict[int, State] = field(default_factory=dict)
+    memories: MutableMapping[int, State] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Keep a place for the nets of the statistics phase."""
+        self.nets = FrozenNets(self.trade.template, self.trade.precision, normalising_by_batch)
 
     def train(self, assignments: Iterable[Assignment]) -> Iterator[ClientUpdate | LeftOut]:
         """Train every assigned model; a client that fails is left out with its reason."""
         for assignment in assignments:
-            yield _answer(assignment.device, partial(self._train, assignment))
+            device = assignment.device
+            # A disk that loses a memory is this machine's trouble, and no reason to leave one out.
+            work = with_memory(assignment, self.memories.get(device.id, {}))
+            trained = answer(device, partial(self._train, work))
+            if isinstance(trained, LeftOut):
+                yield trained
+            else:
+                if trained.memory:
+                    self.memories[device.id] = trained.memory
+                yield trained.update
 
     def statistics(self, tasks: Iterable[StatisticsTask]) -> Iterator[Moments | LeftOut]:
         """Measure batch-norm moments of the given models."""
         for task in tasks:
-            data = self.data[task.device.id]
-            yield _answer(task.device, partial(measure_moments, self.net, task, data))
+            yield answer(task.device, partial(self._measure, task))
 
-    def _train(self, assignment: Assignment) -> ClientUpdate:
-        client = assignment.device.id
-        facts = {item.name: getattr(assignment, item.name) for item in fields(assignment)}
-        work = Work(**facts, memory=self.memories.get(client, {}))
-        trained = train_client(
-            self.method, self.net, work, self.data[client], settings=self.settings, seed=self.seed
-        )
-        if trained.memory:
-            self.memories[client] = trained.memory
-        return trained.update
+    def looking_through(self, net: nn.Module) -> Callable[[Tensor], Tensor]:
+        """Return the net itself."""
+        return net
+
+    def _train(self, work: Work) -> Trained:
+        return train_client(self.trade, work, self.data[work.device.id], seed=self.seed)
+
+    def _measure(self, task: StatisticsTask) -> Moments:
+        precision = self.trade.precision
+        net, data = self.nets.holding(task.model), self.data[task.device.id]
+        look = partial(batch_moments, net, precision=precision)
+        return finite(measure_moments(net, task, data, look))
 
 
-def _answer(device: Device, work: Callable[[], Answer]) -> Answer | LeftOut:
+def with_memory(assignment: Assignment, memory: State) -> Work:
+    """Put an assignment together with what its client remembers."""
+    facts = {item.name: getattr(assignment, item.name) for item in fields(assignment)}
+    return Work(**facts, memory=memory)
+
+
+def answer(device: Device, work: Callable[[], Answer]) -> Answer | LeftOut:
     """Do a client's work; whatever goes wrong stays on the client, as on a real device."""
     try:
         return work()
     except Exception as error:
         # The border of a simulated device: on a real one this would be a crash or a silent radio.
-        logger.debug("device %d failed", device.id, exc_info=True)
-        kind = "" if str(error) else type(error).__name__
-        return LeftOut(device, f"{kind}{error}".splitlines()[0])
+        return left_out(device, error)
+
+
+def left_out(device: Device, error: Exception) -> LeftOut:
+    """Say why a client does not take part.
+
+    A lack of memory is this machine's trouble, and no reason to leave a client out: it is raised,
+    or a result would depend on what else the machine does.
+    """
+    if is_of_memory(error):
+        raise error
+    logger.debug("device %d failed", device.id, exc_info=error)
+    kind = "" if str(error) else type(error).__name__
+    return LeftOut(device, f"{kind}{error}".splitlines()[0])

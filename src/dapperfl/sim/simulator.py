@@ -6,10 +6,9 @@ or break. Nothing calls back up.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from math import nan
 
 import torch
 from torch import Tensor, nn
@@ -19,7 +18,6 @@ from dapperfl.core.cost import cost
 from dapperfl.core.messages import (
     Assignment,
     ClientCost,
-    ClientUpdate,
     Device,
     LeftOut,
     LocalModel,
@@ -35,12 +33,20 @@ from dapperfl.errors import ConfigError, RunError
 from dapperfl.methods.base import Method
 from dapperfl.runtime.checkpoint import Snapshot
 from dapperfl.runtime.evaluation import evaluate
+from dapperfl.runtime.frozen import FrozenNets
+from dapperfl.runtime.local import Trade
+from dapperfl.runtime.memory import LIMIT, MemoryStore
+from dapperfl.runtime.optimiser import TrainSettings
+from dapperfl.runtime.precision import Precision
 from dapperfl.runtime.statistics import recalibrate
-from dapperfl.runtime.training import TrainSettings
-from dapperfl.sim.loop import LoopRunner, Runner
+from dapperfl.runtime.threads import in_threads
+from dapperfl.sim.holdings import Holdings, kept_aside
+from dapperfl.sim.loop import LoopRunner, MakeRunner
+from dapperfl.sim.tally import Tally
 
 MAX_EMPTY_ROUNDS = 3
-EVALUATION_BATCH = 512
+RECENT_COHORTS = 2  # whose data stays ready; all of it where half of the fleet takes part
+EVALUATION_BATCH: Mapping[str, int] = {"cpu": 512, "cuda": 4096}  # by kind of device
 logger = logging.getLogger(__name__)
 
 
@@ -67,6 +73,7 @@ class RoundRecord:
     loss: float  # of the last local epoch, weighted by samples; nan if nobody took part
     validation: Mapping[str, float]  # the same on what devices keep aside; empty if nothing is
     snapshot: Snapshot  # what a checkpoint stores
+    kept: Mapping[float, Mapping[str, str]] = field(default_factory=dict)  # masks by level
 
     @property
     def mean_accuracy(self) -> float:
@@ -86,7 +93,10 @@ class Simulator:
         rounds: How many rounds to run.
         participation: The share of devices in each round.
         device: Where tensors live, e.g. "cpu" or "cuda".
-        runner: How clients are run; one after another by default.
+        runner: Makes what runs the clients; one after another by default.
+        threads: How many torch computes a round with; None: as many as it has been told.
+        precision: The number format of training and evaluation.
+        memory_limit: Bytes of what clients remember that are held in RAM; the rest is on disk.
     """
 
     def __init__(
@@ -100,7 +110,10 @@ class Simulator:
         rounds: int = 10,
         participation: float = 1.0,
         device: str = "cpu",
-        runner: Runner | None = None,
+        runner: MakeRunner = LoopRunner,
+        threads: int | None = None,
+        precision: Precision = "fp32",
+        memory_limit: int = LIMIT,
     ) -> None:
         if rounds < 1:
             raise ConfigError(f"rounds must be at least 1, not {rounds}")
@@ -109,26 +122,31 @@ class Simulator:
         self.method, self.federation = method, federation
         self.train = train or TrainSettings()
         self.seed, self.num_rounds, self.participation = seed, rounds, participation
-        self.device = device
+        self.device, self.threads = device, threads
         plain = ChannelGraph.trace(net.to(device), self._example())
         self.net = method.prepare(net, plain.head).to(device)
         same = self.net is net
         self.graph = plain if same else ChannelGraph.trace(self.net, self._example())
-        self.data = {d.id: self._batches(federation.train[d.id]) for d in federation.devices}
+        self.cohort_size = max(1, round(participation * len(federation.devices)))
+        self.data = Holdings(federation.train, self._batches, RECENT_COHORTS * self.cohort_size)
+        self.memory = MemoryStore(memory_limit, device)
+        kind = torch.device(device).type
         self.test = {
-            domain: self._batches(examples, batch_size=EVALUATION_BATCH)
+            domain: self._batches(examples, batch_size=EVALUATION_BATCH[kind])
             for domain, examples in federation.test.items()
         }
         self.validation = {
-            domain: self._batches(examples, batch_size=EVALUATION_BATCH)
-            for domain, examples in _kept_aside(federation).items()
+            domain: self._batches(examples, batch_size=EVALUATION_BATCH[kind])
+            for domain, examples in kept_aside(federation).items()
         }
-        self.runner = runner or LoopRunner(method, self.net, self.data, self.train, seed)
+        trade = Trade(method, self.net, self.train, precision)
+        self.runner = runner(trade, self.data, seed)
+        self.shown = FrozenNets(self.net, precision)
 
     def start(self) -> Snapshot:
         """Return the state before the first round."""
         model = LocalModel(snapshot(self.net), self.graph.full())
-        return Snapshot(self.method.init(model, self.federation.devices), {})
+        return Snapshot(self.method.init(model, self.federation.devices), self.memory.view({}))
 
     def rounds(self, resume: Snapshot | None = None) -> Iterator[RoundRecord]:
         """Run the rounds that are left, and yield a record after each.
@@ -149,11 +167,12 @@ class Simulator:
                     f"after round {record.round_num} ({'; '.join(sorted(reasons)[:3])})"
                 )
 
+    @in_threads
     def round(self, state: Snapshot) -> RoundRecord:
         """Run one round from a given state."""
         began = time.perf_counter()
-        tally = _Tally()
-        self.runner.memories = dict(state.memories)
+        tally = Tally()
+        self.runner.memories = memories = self.memory.view(state.memories)
         server, cohort = state.server, self.cohort(state.server.round_num + 1)
         updates = tally.watch(self.runner.train(self._assignments(server, cohort)))
         first = next(updates, None)
@@ -175,16 +194,14 @@ class Simulator:
             left_out=tuple(tally.left_out),
             loss=tally.loss(),
             validation=self._accuracy(delivered, self.validation),
-            snapshot=Snapshot(after, dict(self.runner.memories), empty),
+            snapshot=Snapshot(after, memories, empty),
+            kept=tally.kept,
         )
 
     def cohort(self, round_num: int) -> list[Device]:
         """Return the devices of a round, in device order; it depends on seed and round alone."""
         devices = self.federation.devices
-        count = max(1, round(self.participation * len(devices)))
-        rng = generator(self.seed, "cohort", round_num)
-        chosen = torch.randperm(len(devices), generator=rng)[:count].tolist()
-        return [devices[index] for index in sorted(chosen)]
+        return self._some(devices, generator(self.seed, "cohort", round_num))
 
     def levels(self) -> list[LevelCost]:
         """Return the cost of each level's compact net, counted on the net itself."""
@@ -198,25 +215,34 @@ class Simulator:
             costs.append(LevelCost(rho, held, price.macs, price.train_flops, price.upload_bytes))
         return costs
 
+    @in_threads
     def compact(self, server: ServerState, rho: float) -> LocalModel:
         """Cut a level's compact model from the global one.
 
         Where the method measures batch-norm statistics, those of the small net are measured by
-        the level's own devices.
+        devices of the level, as many as take part in a round at most.
         """
         small = replace(server, model=self.method.take_home(server, rho))
         if self.method.statistics == "recalibrate" and small.model.submodel.kept:
             level = [device for device in self.federation.devices if device.rho == rho]
-            moments = [m for m in self._measure(small, level) if isinstance(m, Moments)]
+            some = self._some(level, generator(self.seed, "compact"))
+            moments = (m for m in self._measure(small, some) if isinstance(m, Moments))
             small = recalibrate(small, moments)
         return small.model
 
+    @in_threads
     def evaluate(self, model: LocalModel) -> dict[str, float]:
         """Return a global or compact model's accuracy on every domain, in percent."""
         return self._accuracy(model, self.test)
 
     def _accuracy(self, model: LocalModel, data: Mapping[str, Batches]) -> dict[str, float]:
-        return evaluate(self.net, model, {domain: b.clean() for domain, b in data.items()})
+        net = self.runner.looking_through(self.shown.holding(model))
+        return evaluate(net, {n: each.clean() for n, each in data.items()}, self.shown.precision)
+
+    def _some(self, devices: Sequence[Device], rng: torch.Generator) -> list[Device]:
+        """Draw as many devices as take part in a round, if there are so many; in their order."""
+        chosen = torch.randperm(len(devices), generator=rng)[: self.cohort_size].tolist()
+        return [devices[index] for index in sorted(chosen)]
 
     def _measure(self, server: ServerState, devices: list[Device]) -> Iterator[Moments | LeftOut]:
         tasks = (StatisticsTask(server.round_num, device, server.model) for device in devices)
@@ -243,54 +269,3 @@ class Simulator:
     def _example(self) -> Tensor:
         examples = next(iter(self.federation.train.values()))
         return next(self._batches(examples).clean()).x[:1]
-
-
-def _kept_aside(federation: Federation) -> dict[str, Examples]:
-    """Put the devices' validation data together by domain."""
-    parts: dict[str, list[Examples]] = {}
-    for device in federation.devices:
-        examples = federation.validation.get(device.id)
-        if examples is not None and len(examples):
-            parts.setdefault(device.domain, []).append(examples)
-    return {
-        domain: Examples(
-            torch.cat([part.images for part in found]), torch.cat([part.labels for part in found])
-        )
-        for domain, found in parts.items()
-    }
-
-
-class _Tally:
-    """Counts what a round cost and who was left out, while replies stream by."""
-
-    def __init__(self) -> None:
-        self.costs: dict[int, ClientCost] = {}
-        self.left_out: list[LeftOut] = []
-        self.present: list[Device] = []
-        self.losses: list[tuple[float, int]] = []
-
-    def watch(self, replies: Iterator[ClientUpdate | LeftOut]) -> Iterator[ClientUpdate]:
-        for reply in replies:
-            if isinstance(reply, LeftOut):
-                self._leave_out(reply)
-            else:
-                self.present.append(reply.device)
-                self.costs[reply.device.id] = reply.cost
-                self.losses.append((reply.metrics["loss"], reply.num_samples))
-                yield reply
-
-    def watch_moments(self, replies: Iterator[Moments | LeftOut]) -> Iterator[Moments]:
-        for reply in replies:
-            if isinstance(reply, LeftOut):
-                self._leave_out(reply)
-            else:
-                self.costs[reply.device.id] += reply.cost
-                yield reply
-
-    def loss(self) -> float:
-        total = sum(samples for _, samples in self.losses)
-        return sum(loss * samples for loss, samples in self.losses) / total if total else nan
-
-    def _leave_out(self, reply: LeftOut) -> None:
-        logger.warning("device %d is left out: %s", reply.device.id, reply.reason)
-        self.left_out.append(reply)

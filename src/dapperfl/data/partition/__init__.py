@@ -24,6 +24,8 @@ __all__ = ["PROTOCOLS", "PartitionSettings", "ProtocolName", "partition"]
 
 log = logging.getLogger(__name__)
 
+_NAMED = 10  # devices in a message
+
 PROTOCOLS: Mapping[ProtocolName, Callable[[Benchmark, Fleet], Shares]] = {
     "paper": paper,
     "fair": fair,
@@ -103,9 +105,10 @@ def _with_validation(
     }
     bare = [str(index) for index, (_, aside) in parts.items() if len(aside) == 0]
     if bare:
+        more = f" and {len(bare) - _NAMED} more" if len(bare) > _NAMED else ""
         log.warning(
-            "data.validation = %g leaves nothing aside on devices with too few pictures: %s",
-            *(share, ", ".join(bare)),
+            "data.validation = %g leaves nothing aside on devices with too few pictures: %s%s",
+            *(share, ", ".join(bare[:_NAMED]), more),
         )
     train = {index: kept for index, (kept, _) in parts.items()}
     return train, {index: aside for index, (_, aside) in parts.items()}

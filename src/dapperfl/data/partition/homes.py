@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dapperfl.data.benchmark import Benchmark, Domain, Examples
 from dapperfl.data.partition.fleet import Fleet
-from dapperfl.data.partition.labels import repair
+from dapperfl.data.partition.labels import by_class, repair
 from dapperfl.data.partition.portions import cut, portions
 from dapperfl.errors import ConfigError
 from dapperfl.naming import did_you_mean
@@ -77,9 +77,10 @@ def any_picture(benchmark: Benchmark, fleet: Fleet) -> Deal:
         parts = cut(len(domain.train), sizes, fleet.rng("samples", name))
         if not benchmark.repair_labels:
             return parts
-        labels = domain.train.labels
+        labels = domain.train.labels.tolist()
+        places = by_class(labels)
         return [
-            repair(part, labels, fleet.rng("repair", index))
+            repair(part, labels, places, fleet.rng("repair", index))
             for index, part in zip(residents, parts, strict=True)
         ]
 

@@ -28,7 +28,7 @@ def portions(
         few = "none" if least == 1 else f"fewer than {least}"
         raise ConfigError(
             f"domain {domain} has {available} pictures for {devices} devices, so that some would "
-            f"have {few}; use fewer fleet.devices, or a smaller data.fraction"
+            f"have {few}; use fewer fleet.devices"
         )
     full = max(available // wanted - 1, 0)
     while available - full * wanted < (devices - full) * least:

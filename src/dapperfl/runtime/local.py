@@ -1,0 +1,113 @@
+"""A client's net while it trains: where its weights are, and how it takes a step."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from dapperfl.core.messages import LocalModel, Work
+from dapperfl.core.net import Batch, Net
+from dapperfl.core.state import State, snapshot
+from dapperfl.core.submodel import Submodel
+from dapperfl.errors import RunError
+from dapperfl.methods.base import Method
+from dapperfl.runtime.optimiser import TrainSettings, carried_momentum, momentum_of, sgd
+from dapperfl.runtime.precision import Precision, autocast
+
+
+class LocalNet(Protocol):
+    """The net of one client in one round; it becomes smaller when the method says so."""
+
+    work: Work  # what hooks see; `own` is in its memory
+    own: State  # what the client trains beside the net
+
+    @property
+    def submodel(self) -> Submodel:
+        """Which channels the net has now."""
+
+    @property
+    def net(self) -> Net:
+        """The net as it is now."""
+
+    def run_epoch(self, batches: Iterable[Batch]) -> Tensor:
+        """Take one step a batch; return the mean loss, which need not be known yet."""
+
+    def model(self) -> LocalModel:
+        """Return a copy of the weights as they are now."""
+
+    def follow(self, before: LocalModel, after: LocalModel) -> None:
+        """Go on with the model a method made of the one before; momentum goes with it."""
+
+
+@dataclass(frozen=True)
+class Trade:
+    """What does not change from client to client: method, full net, optimiser, number format."""
+
+    method: Method
+    template: nn.Module
+    settings: TrainSettings
+    precision: Precision = "fp32"
+    channels_last: bool = False  # in nets that stay; other bits, often in less time
+
+    @property
+    def turned(self) -> bool:
+        """Whether nets that stay hold channels last, as all precisions below fp32 want it."""
+        return self.channels_last or self.precision != "fp32"
+
+
+class PlainNet:
+    """A net built for this client and thrown away after it: the meaning of every faster one."""
+
+    def __init__(self, trade: Trade, work: Work, own: State) -> None:
+        self.own = {name: t.detach().clone().requires_grad_() for name, t in own.items()}
+        self.work = replace(work, memory={**work.memory, **self.own})
+        self.trade = trade
+        self._build(work.model)
+        self.optimiser = sgd(self.module, self.own, trade.settings, fused=False)
+
+    def _build(self, model: LocalModel) -> None:
+        self.submodel = model.submodel
+        self.module = model.submodel.shrink(self.trade.template)
+        self.module.load_state_dict(model.weights)
+        self.module.train()
+        self.net = Net(self.module, model.submodel.graph.head)
+
+    def run_epoch(self, batches: Iterable[Batch]) -> Tensor:
+        """Take one step a batch; return the mean loss."""
+        losses = [self._step(batch) for batch in batches]
+        if not losses:
+            raise RunError("the client has no training data")
+        total = losses[0]
+        for loss in losses[1:]:
+            total = total + loss
+        return total / len(losses)
+
+    def _step(self, batch: Batch) -> Tensor:
+        with autocast(self.trade.precision, batch.x.device):
+            loss = self.trade.method.loss(self.net, batch, self.work)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        return loss.detach()
+
+    def model(self) -> LocalModel:
+        """Return a copy of the weights as they are now."""
+        return LocalModel(snapshot(self.module), self.submodel)
+
+    def follow(self, before: LocalModel, after: LocalModel) -> None:
+        """Go on with another model; a new submodel makes net and momentum smaller."""
+        if after.submodel is before.submodel:
+            self.module.load_state_dict(after.weights)
+            return
+        old = dict(self.module.named_parameters())
+        momentum = momentum_of(old.items(), self.optimiser)
+        full = dict(self.trade.template.named_parameters())
+        momentum = carried_momentum(momentum, before.submodel, after.submodel, full)
+        self._build(after)
+        for parameter in old.values():
+            self.optimiser.state.pop(parameter, None)
+        self.optimiser.param_groups[0]["params"] = list(self.module.parameters())
+        for name, parameter in self.module.named_parameters():
+            if name in momentum:
+                self.optimiser.state[parameter]["momentum_buffer"] = momentum[name].clone()

@@ -1,0 +1,314 @@
+"""Nets that stay in their place: built once a shape, filled with one client after another.
+
+A level's net has the same shape in every round; only its weights and channels change. So a net, its
+optimiser and all that a step reads are built once and kept, clients' weights are copied in, and a
+step can be recorded (`capture`) the second time it is seen and played from then on.
+"""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dapperfl.core.messages import LocalModel, Work
+from dapperfl.core.net import Batch, Net
+from dapperfl.core.state import State, overwrite
+from dapperfl.core.submodel import Submodel
+from dapperfl.errors import RunError
+from dapperfl.runtime.local import Trade
+from dapperfl.runtime.optimiser import carried_momentum, sgd
+from dapperfl.runtime.precision import autocast
+from dapperfl.sim.capture import (
+    TENSORS,
+    CannotRecordError,
+    Luck,
+    Replay,
+    record,
+    signature,
+    tensors_of,
+    waits,
+    watched,
+)
+from dapperfl.sim.counters import Counters
+from dapperfl.sim.packed import Packed
+
+SIGNATURES = 4  # kinds of work whose recordings a slot keeps
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class _Step:
+    """What is known about steps of one batch shape."""
+
+    inputs: Batch  # in their fixed place
+    reads: frozenset[str]  # which parts of the work
+    play: Replay | None = None
+    refused: bool = False
+
+
+@dataclass
+class _Recordings:
+    """The steps seen with works of one signature, and copies of what they read."""
+
+    own: State  # trained by the steps themselves, where it is
+    steps: dict[tuple[Any, ...], _Step] = field(default_factory=dict)
+    parts: dict[str, State] = field(default_factory=dict)
+
+    def _given(self, work: Work, part: str) -> State:
+        return {n: t for n, t in tensors_of(work, part).items() if n not in self.own}
+
+    def refresh(self, work: Work) -> None:
+        """Copy a client's tensors to where recorded steps read them."""
+        for part, state in self.parts.items():
+            overwrite(state, self._given(work, part))
+
+    def static(self, work: Work, reads: frozenset[str]) -> Work:
+        """Return the work as recorded steps see it, with a fixed place for all they read."""
+        for part in reads - self.parts.keys():
+            given = self._given(work, part)
+            self.parts[part] = {name: tensor.detach().clone() for name, tensor in given.items()}
+        return replace(
+            work,
+            model=LocalModel(self.parts.get("model", {}), work.model.submodel),
+            shared=self.parts.get("shared", {}),
+            memory={**self.parts.get("memory", {}), **self.own},
+        )
+
+
+class Slot:
+    """One net of one shape, with its optimiser, at addresses that never change."""
+
+    def __init__(self, trade: Trade, submodel: Submodel, own: State) -> None:
+        self.trade = trade
+        self.module = submodel.shrink(trade.template).train()
+        self.parts = list(self.module.modules())
+        self.net = Net(self.module, submodel.graph.head)
+        self.device = next(self.module.parameters()).device
+        turned = trade.turned
+        named = self.module.state_dict(keep_vars=True)
+        first = {id(tensor): name for name, tensor in reversed(named.items())}
+        self.names = {name: first[id(tensor)] for name, tensor in named.items()}  # tied ones too
+        self.state = Packed({n: named[n] for n in first.values()}, channels_last=turned)
+        self.rest = {n: t for n, t in self.module.named_buffers() if n not in named}
+        self.own = {name: t.detach().clone().requires_grad_() for name, t in own.items()}
+        fused = turned and self.device.type == "cuda"
+        self.optimiser = sgd(self.module, self.own, trade.settings, fused=fused)
+        zeros = {n: torch.zeros_like(p) for n, p in self.module.named_parameters()}
+        self.momentum = Packed(zeros, channels_last=turned)
+        self.own_momentum = {name: torch.zeros_like(t) for name, t in self.own.items()}
+        parameters = dict(self.module.named_parameters())
+        for name, buffer in self.momentum.views.items():
+            self.optimiser.state[parameters[name]]["momentum_buffer"] = buffer
+        for name, buffer in self.own_momentum.items():
+            self.optimiser.state[self.own[name]]["momentum_buffer"] = buffer
+        self.total = torch.zeros((), device=self.device)
+        self.counters = Counters(self.module)
+        self.luck = Luck(self.device)
+        self.client = -1  # who had it last
+        self.recorded: dict[tuple[Any, ...], _Recordings] = {}
+        self.pool: Any = None
+        if self.device.type == "cuda":
+            self.pool = torch.cuda.graph_pool_handle()
+            self.free_at = torch.cuda.Event()  # type: ignore[no-untyped-call]
+
+    def load(self, model: LocalModel, own: State, momentum: State | None) -> None:
+        """Copy a client's weights in; momentum starts at zero unless some is carried over."""
+        if not all(part.training for part in self.parts):
+            self.module.train()  # a report may have left it in evaluation mode
+        overwrite(self.state.views, model.weights)
+        if self.rest:
+            overwrite(self.rest, model.submodel.rest(self.trade.template))
+        overwrite(self.own, own)
+        if momentum is not None:
+            overwrite(self.momentum.views, momentum)
+            return
+        self.momentum.zero()
+        for buffer in self.own_momentum.values():
+            buffer.zero_()
+
+    def weights(self) -> State:
+        """Return a copy of the net's state."""
+        copied = self.state.copy()
+        return {name: copied[first] for name, first in self.names.items()}
+
+    def bind(self, work: Work) -> _Recordings:
+        """Find the recordings that fit a work, and show them its tensors."""
+        key = signature(work)
+        found = self.recorded.pop(key, None) or _Recordings(self.own)
+        found.refresh(work)
+        self.recorded[key] = found
+        while len(self.recorded) > SIGNATURES:
+            del self.recorded[next(iter(self.recorded))]
+        return found
+
+    def step(self, batch: Batch, work: Work, recorded: _Recordings) -> None:
+        """Take one step and add its loss to the total."""
+        key = (tuple(batch.x.shape), batch.x.dtype)
+        known = recorded.steps.get(key)
+        if known is None:
+            recorded.steps[key] = self._first_step(batch, work)
+            return
+        torch._foreach_copy_(list(known.inputs), list(batch))
+        self.counters.steps += 1
+        if known.play is None and not known.refused:
+            self._record(known, recorded, work)
+        if known.play is not None and self.pool is not None:
+            known.play()  # recorded without the counters
+        elif known.play is not None:
+            with self.counters.hidden():
+                known.play()
+        else:
+            with self.luck.in_use(), self.counters.hidden():
+                self._take(known.inputs, work)
+
+    def _first_step(self, batch: Batch, work: Work) -> _Step:
+        """Take a step as it is, and see whether it could be recorded."""
+        x = batch.x
+        if self.trade.turned and x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        inputs = Batch(x.clone(), batch.y.clone())
+        looked_at = watched(work)
+        with self.counters.watched(), self.luck.in_use(), waits(self.device) as places:
+            self._take(inputs, looked_at)
+        if self.counters.disagree:  # recordings made before do not count
+            for each in self.recorded.values():
+                each.steps.clear()
+        step = _Step(inputs, frozenset(looked_at.seen))
+        if others := step.reads - set(TENSORS):
+            self._refuse(step, f"its loss reads {', '.join(sorted(others))} of the work")
+        elif places:
+            self._refuse(step, f"it waits for the GPU ({places[0]})")
+        elif self.luck.drew_on_cpu:
+            self._refuse(step, "it draws random numbers on the CPU")
+        elif any(t.device != self.device for p in step.reads for t in tensors_of(work, p).values()):
+            self._refuse(step, "its loss reads tensors that are not on the GPU")
+        return step
+
+    def _record(self, step: _Step, recorded: _Recordings, work: Work) -> None:
+        static = watched(recorded.static(work, step.reads))
+        try:
+            with self.luck.in_use(), self.counters.hidden():
+                play = record(partial(self._take, step.inputs, static), self.pool)
+            if not static.seen <= step.reads:
+                raise CannotRecordError("it does not read the same every time")
+        except CannotRecordError as error:
+            self._refuse(step, str(error))
+            if self.pool is not None:
+                self.pool = torch.cuda.graph_pool_handle()
+        else:
+            step.play = play
+
+    def _refuse(self, step: _Step, reason: str) -> None:
+        step.refused = True
+        if self.device.type == "cuda":
+            _tell_refused(type(self.trade.method).__name__, reason)
+
+    def _take(self, batch: Batch, work: Work) -> None:
+        self.optimiser.zero_grad(set_to_none=True)
+        with autocast(self.trade.precision, self.device):
+            loss = self.trade.method.loss(self.net, batch, work)
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimiser.step()
+        self.total.add_(loss.detach())
+
+
+@cache  # once for the same reason, not once a step
+def _tell_refused(method: str, reason: str) -> None:
+    logger.warning("steps of %s are not recorded but run one by one: %s", method, reason)
+
+
+@dataclass
+class Slots:
+    """All slots of a run, each lent to one client at a time."""
+
+    trade: Trade
+    idle: dict[tuple[Any, ...], list[Slot]] = field(default_factory=dict)
+
+    def take(self, submodel: Submodel, own: State, client: int) -> Slot:
+        """Lend a slot of the right shape, if possible the one the client had before.
+
+        That one has recorded steps of the client's batch sizes. If all are in use, build one more.
+        """
+        idle = self.idle.get(_key(submodel, own))
+        if not idle:
+            slot = Slot(self.trade, submodel, own)
+            slot.client = client
+            return slot
+        slot = next((each for each in idle if each.client == client), idle[0])
+        idle.remove(slot)
+        slot.client = client
+        if slot.device.type == "cuda":
+            torch.cuda.current_stream(slot.device).wait_event(slot.free_at)
+        return slot
+
+    def give_back(self, slot: Slot, submodel: Submodel) -> None:
+        """Take a slot back when all that was asked of it has been queued."""
+        if slot.device.type == "cuda":
+            slot.free_at.record(torch.cuda.current_stream(slot.device))
+        self.idle.setdefault(_key(submodel, slot.own), []).append(slot)
+
+
+def _key(submodel: Submodel, own: State) -> tuple[Any, ...]:
+    return (submodel.signature, *((name, tensor.shape) for name, tensor in own.items()))
+
+
+class SlotNet:
+    """A client's net in a borrowed slot; when it becomes smaller, it moves to a smaller one."""
+
+    def __init__(self, slots: Slots, seed: int, work: Work, own: State) -> None:
+        self.slots = slots
+        self.slot = slots.take(work.model.submodel, own, work.device.id)
+        self.submodel = work.model.submodel
+        self.slot.load(work.model, own, None)
+        self.slot.luck.restart(seed)
+        self.own = self.slot.own
+        self.work = replace(work, memory={**work.memory, **self.own})
+        self.recorded = self.slot.bind(self.work)
+
+    @property
+    def net(self) -> Net:
+        """The net as it is now."""
+        return self.slot.net
+
+    def run_epoch(self, batches: Iterable[Batch]) -> Tensor:
+        """Take one step a batch; return the mean loss."""
+        self.slot.total.zero_()
+        steps = 0
+        for batch in batches:
+            self.slot.step(batch, self.work, self.recorded)
+            steps += 1
+        if not steps:
+            raise RunError("the client has no training data")
+        self.slot.counters.settle()
+        return self.slot.total / steps
+
+    def model(self) -> LocalModel:
+        """Return a copy of the weights as they are now."""
+        return LocalModel(self.slot.weights(), self.submodel)
+
+    def follow(self, before: LocalModel, after: LocalModel) -> None:
+        """Go on with another model; a new submodel means another slot."""
+        old = self.slot
+        if after.submodel is before.submodel:
+            overwrite(old.state.views, after.weights)
+            return
+        full = dict(self.slots.trade.template.named_parameters())
+        momentum = carried_momentum(old.momentum.views, before.submodel, after.submodel, full)
+        if after.submodel.signature != before.submodel.signature:
+            self.slot = self.slots.take(after.submodel, self.own, self.work.device.id)
+            overwrite(self.slot.own_momentum, old.own_momentum)
+            self.slot.luck.go_on_from(old.luck)
+        self.slot.load(after, self.own, momentum)
+        if self.slot is not old:
+            self.slots.give_back(old, before.submodel)
+        self.submodel, self.own = after.submodel, self.slot.own
+        self.work = replace(self.work, memory={**self.work.memory, **self.own})
+        self.recorded = self.slot.bind(self.work)
+
+    def close(self) -> None:
+        """Give the slot back."""
+        self.slots.give_back(self.slot, self.submodel)

@@ -1,0 +1,77 @@
+"""Laid end to end or tensor by tensor: the same numbers."""
+
+import pytest
+import torch
+from tests.core.zoo_cuts import GRAPHS, ZOO, build, draw
+from tests.tiny import tiny_graph, tiny_net
+
+from dapperfl.core.aggregation import CoverageMean, RecoveredMean, WeightedSums
+from dapperfl.core.messages import LocalModel
+from dapperfl.core.rng import generator
+from dapperfl.core.scores import random_scores
+from dapperfl.core.state import State
+from dapperfl.errors import MessageError
+
+every_net = pytest.mark.parametrize("cls", ZOO, ids=[cls.__name__ for cls in ZOO])
+
+
+def assert_equal(ours: State, theirs: State) -> None:
+    assert list(ours) == list(theirs)
+    for name, tensor in ours.items():
+        assert tensor.dtype == theirs[name].dtype, name
+        assert torch.equal(tensor, theirs[name]), name
+
+
+@every_net
+def test_a_flat_cut_is_the_plain_cut(cls):
+    state = build(cls).state_dict()
+    submodel = draw(GRAPHS[cls], 3)
+    assert_equal(submodel.slice(state, flat=True), submodel.slice(state, flat=False))
+    parameters = {name: state[name] for name in GRAPHS[cls].parameters}  # such as momentum
+    assert_equal(submodel.slice(parameters, flat=True), submodel.slice(parameters, flat=False))
+
+
+@every_net
+@pytest.mark.parametrize("kind", ["paper", "gated", "zero", "coverage"])
+def test_a_flat_fold_is_the_plain_fold(cls, kind):
+    net, graph = build(cls), GRAPHS[cls]
+    reference = net.state_dict()
+
+    def folded(flat: bool) -> State:
+        mean: WeightedSums
+        if kind == "coverage":
+            mean = CoverageMean(reference, flat=flat)
+        else:
+            mean = RecoveredMean(reference, kind, flat=flat)
+        for index in range(3):
+            submodel = draw(graph, index) if index != 1 else graph.full()
+            weights = {
+                name: t * (index + 2) if t.is_floating_point() else t
+                for name, t in submodel.slice(reference).items()
+            }
+            mean.add(LocalModel(weights, submodel), 10.0 + index)
+        assert mean.flat is flat
+        return mean.result()
+
+    ours, theirs = folded(True), folded(False)
+    assert list(ours) == list(theirs)
+    for name, tensor in ours.items():  # a multiplication may be fused with its addition, or not
+        assert torch.allclose(tensor, theirs[name], rtol=1e-15, atol=1e-15), name
+
+
+def test_weights_in_another_memory_format_are_cut_alike():
+    state = {n: t.clone() for n, t in tiny_net().state_dict().items()}
+    turned = {
+        n: t.to(memory_format=torch.channels_last) if t.dim() == 4 else t for n, t in state.items()
+    }
+    submodel = random_scores(tiny_graph(), generator(1)).top(0.5, multiple=1)
+    assert_equal(submodel.slice(turned, flat=True), submodel.slice(state, flat=False))
+
+
+def test_a_tensor_of_another_shape_is_refused():
+    state = dict(tiny_net().state_dict())
+    name = next(iter(state))
+    state[name] = state[name][:-1]
+    submodel = random_scores(tiny_graph(), generator(1)).top(0.5, multiple=1)
+    with pytest.raises(MessageError, match=name):
+        submodel.slice(state, flat=True)
