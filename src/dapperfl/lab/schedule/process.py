@@ -1,0 +1,109 @@
+"""The parent's hold on a worker process: what it does, what it says, how it ended."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from multiprocessing.connection import Pipe
+from typing import IO
+
+from dapperfl.lab.schedule.memory import Memory
+from dapperfl.lab.schedule.worker import Message, Task
+
+# The worker finds modules where we do; unlike multiprocessing, it does not import our main script.
+_PROGRAM = """
+import sys
+sys.path[:] = {path!r}
+from dapperfl.lab.schedule.worker import main
+main({handle})
+"""
+_SECONDS_TO_END = 10
+
+
+class Worker:
+    """A process for one device, with its latest job and the memory it takes."""
+
+    def __init__(self, device: str) -> None:
+        self.device = device
+        self.job = -1  # its index; the latest one while idle
+        self.busy = False
+        self.memory: dict[str, Memory] = {}
+        self.last_words = ""  # of what it wrote itself, such as a crash in C
+        self._link, theirs = Pipe()
+        code = _PROGRAM.format(path=sys.path, handle=theirs.fileno())
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-u", "-c", code],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                bufsize=0,
+                pass_fds=[theirs.fileno()],
+                # See dapperfl.cli.main: idle threads must not spin.
+                env={"GOMP_SPINCOUNT": "10000", **os.environ},
+                start_new_session=True,  # Ctrl-C is for us; we end the workers
+            )
+        assert self._process.stdout is not None
+        self._output: IO[bytes] | None = self._process.stdout
+        os.set_blocking(self._output.fileno(), False)
+        self._rest = b""
+
+    def begin(self, job: int, task: Task) -> None:
+        """Give it a run; a worker that has died meanwhile is found out by `messages`."""
+        self.job, self.busy = job, True
+        with suppress(OSError):
+            self._link.send(task)
+
+    def sources(self) -> list[int]:
+        """What to wait for, as file descriptors."""
+        sources = [self._link, self._output]
+        return [source.fileno() for source in sources if source is not None]
+
+    def messages(self) -> tuple[list[Message], bool]:
+        """Return the messages that have come, and whether more can come."""
+        found: list[Message] = []
+        alive = self._process.poll() is None  # asked first: the last words of the dead count
+        try:
+            while self._link.poll():
+                found.append(self._link.recv())
+        except (EOFError, OSError):
+            alive = False
+        return found, alive
+
+    def output(self) -> list[str]:
+        """Return the complete lines that it wrote to stdout and stderr itself."""
+        while self._output is not None:
+            try:
+                data = os.read(self._output.fileno(), 1 << 16)
+            except BlockingIOError:
+                break
+            self._rest += data or b"\n"
+            if not data:
+                self._output.close()
+                self._output = None
+        *lines, self._rest = self._rest.split(b"\n")
+        texts = [text for line in lines if (text := line.decode(errors="replace").rstrip())]
+        self.last_words = texts[-1] if texts else self.last_words
+        return texts
+
+    def cause_of_death(self) -> tuple[str, bool]:
+        """Say how a process that is gone has ended, and whether a signal has killed it."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_SECONDS_TO_END)
+        code = self._process.returncode
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            return f"the process died with signal {-code} ({name})", True
+        words = f": {self.last_words}" if self.last_words else ""
+        return f"the process ended with code {code}{words}", False
+
+    def close(self) -> None:
+        """End the process and whatever it started, at once; run folders bear that."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._link.close()
+        if self._output is not None:
+            self._output.close()
+            self._output = None
