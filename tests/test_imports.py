@@ -35,11 +35,14 @@ THEIRS = {  # layer: the packages from elsewhere it may import
     "methods": {"torch"},
     "runtime": {"torch", "safetensors"},
     "sim": {"torch"},
-    "lab": {"torch", "numpy", "safetensors", "tomli_w", "rich", "matplotlib", "PIL"},
+    "lab": {
+        *("torch", "numpy", "safetensors", "tomli_w", "rich", "matplotlib", "PIL"),
+        *("optuna", "sqlalchemy"),  # lab/tuning only
+    },
     "flower": {"torch", "flwr"},
     "cli": {"typer", "click", "rich"},
 }
-LAZY = {"PIL", "sklearn", "matplotlib"}  # imported inside functions only
+LAZY = {"PIL", "sklearn", "matplotlib", "optuna", "sqlalchemy"}  # imported inside functions only
 FILES = sorted(ROOT.rglob("*.py"))
 
 
@@ -117,4 +120,6 @@ def test_importing_the_package_needs_no_heavy_extras():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
     assert "dapperfl" in loaded
-    assert loaded.isdisjoint({"matplotlib", "sklearn", "scipy", "PIL", "typer", "rich", "flwr"})
+    assert loaded.isdisjoint(
+        {"matplotlib", "sklearn", "scipy", "PIL", "typer", "rich", "flwr", "optuna"}
+    )

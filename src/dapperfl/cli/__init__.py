@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dapperfl import __version__
-from dapperfl.cli import data
+from dapperfl.cli import compare, data, report, reproduce, tune
 from dapperfl.cli.border import border, stop
 from dapperfl.errors import ConfigError
 
@@ -85,6 +85,12 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Continue the run in --out, if there is one.")
     ] = False,
+    track: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME", help="Tell every round to tensorboard or package.module:Class, too."
+        ),
+    ] = None,
 ) -> None:
     """Train, and write everything about it into a run folder."""
     with border():
@@ -95,7 +101,7 @@ def run(
         if resume and out and config is None and (out / "config.toml").exists():
             config = out / "config.toml"
         resolved = resolve(config, settings or [])
-        _run(resolved, out or _new_folder(resolved), resume)
+        _run(resolved, out or _new_folder(resolved), resume, track or [])
 
 
 def _new_folder(config: "Config") -> Path:
@@ -104,12 +110,14 @@ def _new_folder(config: "Config") -> Path:
     return Path("runs") / re.sub(r"[^\w.-]", "-", name)
 
 
-def _run(config: "Config", out: Path, resume: bool) -> None:
+def _run(config: "Config", out: Path, resume: bool, track: list[str]) -> None:
     from rich.console import Console
 
     from dapperfl.lab.display import header, results, watched
     from dapperfl.lab.experiment import finished_summary, opened
+    from dapperfl.lab.tracking import load_tracker, tracked
 
+    trackers = [load_tracker(name) for name in track]
     # Names and paths are shown as they are, brackets included.
     console = Console(markup=False, emoji=False, highlight=False)
     summary = finished_summary(config, out) if resume else None
@@ -120,9 +128,10 @@ def _run(config: "Config", out: Path, resume: bool) -> None:
     try:
         with opened(config, out, resume=resume) as experiment:
             console.print(header(experiment))
-            with watched(console, experiment) as show:
+            with watched(console, experiment) as show, tracked(trackers, experiment) as tell:
                 for line in experiment.rounds():
                     show(line)
+                    tell(line)
             summary = experiment.finish()
     except KeyboardInterrupt:
         if not (out / "config.toml").exists():
@@ -160,3 +169,9 @@ def show_config(config: ConfigFile = None, settings: Settings = None) -> None:
         from dapperfl.lab.resolve import resolve
 
         typer.echo(to_toml(resolve(config, settings or [])), nl=False)
+
+
+app.command()(report.report)
+app.command()(compare.compare)
+app.command()(tune.tune)
+app.command()(reproduce.reproduce)

@@ -27,10 +27,10 @@ def fuse(
     Buffers describe data, not knowledge. A state does not say which of its tensors they are:
     without `parameters`, these are all floating-point tensors but batch-norm statistics.
     """
-    if alpha == 0:  # a zero coefficient skips its term
-        return dict(local_state)
     if parameters is None:
         parameters = [name for name, local in local_state.items() if _is_parameter(name, local)]
+    if alpha == 0 or not parameters:  # a zero coefficient skips its term
+        return dict(local_state)
     known = [global_state[name] for name in parameters]
     tuned = [local_state[name] for name in parameters]
     blended = torch._foreach_add(  # all tensors in a few kernels

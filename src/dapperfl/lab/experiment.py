@@ -45,6 +45,7 @@ _log = logging.getLogger(__name__)
 _MAY_CHANGE = (
     "rounds",
     "checkpoint_every",
+    "data.root",
     "engine.name",
     "engine.workers",
     "engine.device",

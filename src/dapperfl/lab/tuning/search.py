@@ -71,9 +71,10 @@ def tune(
     require_optuna()
     if trials < 1:
         raise ConfigError(f"trials = {trials}: expected at least 1")
+    known = parse_space(space or default_space(config), config)
     plan = Plan(
         config=_with_validation(config),
-        space=parse_space(space or default_space(config), config),
+        space=known,
         seeds=tuple(dict.fromkeys(seeds)) or (config.seed,),
         sampler=choose_sampler(sampler, trials),
     )

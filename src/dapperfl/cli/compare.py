@@ -1,0 +1,120 @@
+"""`dapperfl compare`: several methods with several seeds, and the table for the paper."""
+
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dapperfl.cli.border import border
+
+if TYPE_CHECKING:
+    from dapperfl.lab.compare.collect import Failure
+    from dapperfl.lab.compare.planned import Planned
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Argument(metavar="[CONFIG.toml]", help="Settings; without it, those of the demo."),
+]
+Methods = Annotated[str, typer.Option(metavar="LIST", help="Variants, separated by commas.")]
+Seeds = Annotated[str, typer.Option(metavar="0,1,2", help="Seeds, separated by commas.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all runs; repeatable."),
+]
+Baseline = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Differences are from this variant, else from the best."),
+]
+Workers = Annotated[
+    int | None, typer.Option(metavar="N", help="Runs at once, at most; by default one a core.")
+]
+
+
+def compare(
+    *,
+    config: ConfigFile = None,
+    methods: Methods,
+    seeds: Seeds = "0,1,2",
+    settings: Settings = None,
+    baseline: Baseline = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Runs and tables; by default a folder in runs/."),
+    ] = None,
+    workers: Workers = None,
+) -> None:
+    """Run methods with several seeds side by side, and write the table people compare by.
+
+    dapperfl compare --methods fedavg,dapperfl,dapperfl:paper
+    dapperfl compare digits.toml --methods fedavg,moon --seeds 0,1 --baseline fedavg
+    dapperfl compare --methods 'dapperfl,w/o DAR=dapperfl{method.gamma=0}'
+
+    A variant is NAME, NAME:PRESET or LABEL=NAME:PRESET{KEY=VALUE,...}.
+    NAME alone has what CONFIG says of this method, else its preset "default".
+
+    The same command again goes on where it was stopped. A run that fails is
+    named, the table is made of the others, and the exit code is 1.
+    """
+    with border(interrupted="interrupted; the same command goes on from here"):
+        from dapperfl.lab.compare.planned import Base, plan_runs
+        from dapperfl.lab.compare.tables import find_named
+        from dapperfl.lab.compare.variants import parse_seeds, parse_variants
+
+        base = Base(config.stem if config else "demo", config, tuple(settings or ()))
+        variants = parse_variants(methods)
+        runs = plan_runs(base, variants, parse_seeds(seeds))
+        if baseline:
+            names = {run.label: run.config.method for run in runs}
+            find_named([(label, m.name, m.preset) for label, m in names.items()], baseline)
+        failures = _compare(runs, out or base.folder(variants), baseline, workers)
+    end(failures)
+
+
+def _compare(
+    runs: "list[Planned]", out: Path, baseline: str | None, workers: int | None
+) -> "list[Failure]":
+    from rich.console import Console
+
+    from dapperfl.lab.compare.collect import Collection, Files, Results, collect
+    from dapperfl.lab.compare.formats import to_terminal
+    from dapperfl.lab.compare.log import Log, origin
+    from dapperfl.lab.compare.output import comparison, write_document
+
+    console = Console(markup=False, emoji=False, highlight=False)
+    files, results = Files(out, "compare"), Results()
+    how = Collection(console, Log.begin(files.log, command_line()), workers)
+    failures = collect(runs, runs, files, results, how)
+    rows, _ = results.of(runs)
+    if not rows:
+        return failures
+    results.write(runs, files)
+    document = comparison(rows, baseline=baseline, failures=failures)
+    written = write_document(document, out / "compare", *origin(files.log))
+    for table in document.tables:
+        console.print(to_terminal(table))
+    console.print(*document.remarks, sep="\n")
+    tell_files([files.rows, *written])
+    typer.echo(f"pictures: dapperfl report {shlex.quote(str(out))}")
+    return failures
+
+
+def command_line() -> str:
+    """Return the command as it was typed."""
+    return shlex.join(["dapperfl", *sys.argv[1:]])
+
+
+def tell_files(paths: Iterable[Path]) -> None:
+    """Print where results are."""
+    for path in paths:
+        typer.echo(f"wrote {path}")
+
+
+def end(failures: "list[Failure]") -> None:
+    """Name the runs that failed, and end with code 1 if there are some."""
+    for failure in failures:
+        typer.echo(f"error: {failure.run.name} failed: {failure.error}", err=True)
+    if failures:
+        raise typer.Exit(1)

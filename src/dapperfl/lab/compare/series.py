@@ -1,0 +1,82 @@
+"""Rows of one variant, one a seed, as numbers with a mean and a spread."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from dapperfl.lab.compare.rows import MARKS, Row, domains_of
+from dapperfl.lab.groups import Spread, spread
+
+
+@dataclass(frozen=True)
+class Series:
+    """The runs of one variant."""
+
+    base: str
+    label: str
+    rows: tuple[Row, ...]  # by seed
+
+    @property
+    def method(self) -> str:
+        """The method's name."""
+        return self.rows[0]["method"]
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds there are."""
+        return [int(row["seed"]) for row in self.rows]
+
+    @cached_property
+    def domains(self) -> list[str]:
+        """The domains that its runs were tested on."""
+        return domains_of(self.rows[0])
+
+    def by_seed(self, column: str) -> dict[int, float]:
+        """Return a column's number of each seed."""
+        return {int(row["seed"]): float(row[column]) for row in self.rows}
+
+    def over(self, column: str) -> Spread:
+        """Return mean and spread of a column over seeds."""
+        return spread(self.by_seed(column).values())
+
+    def worst(self) -> Spread:
+        """Return the worst domain's mean of the last five rounds, taken run by run."""
+        return spread(min(each) for each in self._domain_values())
+
+    def range(self) -> Spread:
+        """Return how far the best domain is above the worst, taken run by run."""
+        return spread(max(each) - min(each) for each in self._domain_values())
+
+    def _domain_values(self) -> Iterable[list[float]]:
+        last = MARKS[-1]
+        return ([float(row[f"{domain}_{last}"]) for domain in self.domains] for row in self.rows)
+
+    def setting(self, key: str) -> str | None:
+        """Return a setting of the variant, as it was typed."""
+        for text in self.rows[0]["settings"].split("; "):
+            name, equals, value = text.partition("=")
+            if equals and name.strip() == key:
+                return value.strip()
+        return None
+
+
+def series_of(rows: Iterable[Row]) -> list[Series]:
+    """Put the rows of a variant together, in the order in which variants first come."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in rows:
+        found.setdefault((row["base"], row["label"]), []).append(row)
+    return [
+        Series(base, label, tuple(sorted(own, key=lambda row: int(row["seed"]))))
+        for (base, label), own in found.items()
+    ]
+
+
+def missing_seeds(every: Sequence[Series]) -> list[str]:
+    """Say which variants have fewer seeds than the others."""
+    seeds = sorted({seed for each in every for seed in each.seeds})
+    return [
+        f"{each.base}: {each.label} has seed {', '.join(map(str, each.seeds))} only; "
+        f"others have {', '.join(map(str, seeds))}."
+        for each in every
+        if each.seeds != seeds
+    ]

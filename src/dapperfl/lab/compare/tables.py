@@ -1,0 +1,168 @@
+"""The tables of a comparison, still without a format.
+
+Accuracies are percent on the test sets, mean (sample standard deviation over seeds).
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dapperfl.errors import ConfigError
+from dapperfl.lab.compare.paired import difference
+from dapperfl.lab.compare.series import Series
+from dapperfl.lab.display import clock, human
+from dapperfl.lab.groups import Spread
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a cell, and whether it is the best (1) or the second (2) of its column."""
+
+    text: str
+    rank: int | None = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with its title and what must be said about it."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def mean_std(value: Spread, digits: int = 2) -> str:
+    """Write a number over seeds; a single seed has no deviation."""
+    mean = f"{value.mean:.{digits}f}"
+    return mean if value.std is None else f"{mean} ({value.std:.{digits}f})"
+
+
+def ranked(column: Sequence[Spread | None]) -> list[Cell]:
+    """Write a column of numbers that are the better, the larger they are."""
+    means = sorted({round(value.mean, 2) for value in column if value}, reverse=True)
+    cells = []
+    for value in column:
+        place = means.index(round(value.mean, 2)) + 1 if value and len(means) > 1 else None
+        cells.append(Cell(mean_std(value) if value else "–", place if place in (1, 2) else None))
+    return cells
+
+
+def assembled(
+    title: str, first: Sequence[str], columns: dict[str, Sequence[Cell]], *notes: str
+) -> Table:
+    """Put a column of names and columns of cells together."""
+    names = [Cell(name) for name in first]
+    rows = tuple(zip(names, *columns.values(), strict=True))
+    return Table(title, ("", *columns), rows, notes)
+
+
+def accuracy_table(every: Sequence[Series], title: str) -> Table:
+    """Return the table as in the paper: each domain's own best round, and that of their mean."""
+    domains = list(dict.fromkeys(domain for each in every for domain in each.domains))
+    columns: dict[str, Sequence[Cell]] = {
+        domain: ranked([_of_domain(each, domain) for each in every]) for domain in domains
+    }
+    columns["global"] = ranked([each.over("best") for each in every])
+    note = (
+        "Accuracy [%] in the best round, mean (std) over seeds; best bold, second underlined. A "
+        "domain's best round need not be that of the mean over domains (global)."
+    )
+    return assembled(f"{title}: accuracy as in the paper", _labels(every), columns, note)
+
+
+def _of_domain(each: Series, domain: str) -> Spread | None:
+    return each.over(f"{domain}_best") if domain in each.domains else None
+
+
+def _labels(every: Sequence[Series]) -> list[str]:
+    return [each.label for each in every]
+
+
+def beyond_table(every: Sequence[Series], title: str) -> Table:
+    """Return what the paper does not show: accuracy without a choice of the round."""
+    columns: dict[str, Sequence[Cell]] = {
+        "last round": ranked([each.over("last") for each in every]),
+        "last five": ranked([each.over("last5") for each in every]),
+        "worst domain": ranked([each.worst() for each in every]),
+        "spread": [Cell(mean_std(each.range())) for each in every],
+    }
+    note = (
+        "Accuracy [%], mean (std) over seeds. Worst domain and spread (best minus worst domain) "
+        "are of the mean of the last five rounds."
+    )
+    return assembled(f"{title}: what the paper does not show", _labels(every), columns, note)
+
+
+def cost_table(every: Sequence[Series], title: str) -> Table:
+    """Return what a client spends."""
+
+    def column(write: Callable[[Series], str]) -> list[Cell]:
+        return [Cell(write(each)) for each in every]
+
+    columns: dict[str, Sequence[Cell]] = {
+        "parameters": column(lambda each: _count(each, "parameters")),
+        "most held": column(lambda each: _count(each, "peak_parameters")),
+        "FLOPs": column(lambda each: _count(each, "flops")),
+        "sent": column(lambda each: f"{human(each.over('bytes_up').mean)}B"),
+        "received": column(lambda each: f"{human(each.over('bytes_down').mean)}B"),
+        "time": column(lambda each: clock(each.over("seconds").mean)),
+    }
+    note = (
+        "Parameters of the net that is sent back, training FLOPs and bytes: mean of a client in a "
+        "round. Most held: parameters of the largest net that any client held. Time: of a run."
+    )
+    return assembled(f"{title}: costs", _labels(every), columns, note)
+
+
+def _count(each: Series, column: str) -> str:
+    return human(each.over(column).mean).strip()
+
+
+def paired_table(every: Sequence[Series], title: str, baseline: str | None = None) -> Table:
+    """Return how far each variant is above a baseline: the named one, or that with the best mean.
+
+    Raises:
+        ConfigError: no variant has that name.
+    """
+    chosen = named(every, baseline) if baseline else max(every, key=lambda s: s.over("best").mean)
+    others = [each for each in every if each is not chosen]
+
+    def column(mark: str) -> list[Cell]:
+        found = (difference(each.by_seed(mark), chosen.by_seed(mark)) for each in others)
+        return [Cell("–" if each is None else str(each)) for each in found]
+
+    columns: dict[str, Sequence[Cell]] = {
+        "seeds": [Cell(str(len(set(each.seeds) & set(chosen.seeds)))) for each in others],
+        "best round": column("best"),
+        "last five": column("last5"),
+    }
+    why = "the chosen baseline" if baseline else "the best mean, so look twice: it was picked"
+    note = (
+        f"Points of global accuracy above {chosen.label} ({why}): mean difference, paired by "
+        "seed, with Student's 95 % interval over seeds."
+    )
+    return assembled(f"{title}: differences", _labels(others), columns, note)
+
+
+def named(every: Sequence[Series], name: str) -> Series:
+    """Return the variant with a label, or the only one of that method (and preset)."""
+    names = [(each.label, each.method, each.rows[0]["preset"]) for each in every]
+    return every[find_named(names, name)]
+
+
+def find_named(names: Sequence[tuple[str, str, str]], wanted: str) -> int:
+    """Return the place of the variant, given as label, method and preset, that is meant.
+
+    Raises:
+        ConfigError: it is none, or more than one.
+    """
+    found = [at for at, (label, _, _) in enumerate(names) if label == wanted]
+    found = found or [
+        at
+        for at, (_, method, preset) in enumerate(names)
+        if wanted in (method, f"{method}:{preset}")
+    ]
+    if len(found) != 1:
+        labels = ", ".join(label for label, _, _ in names)
+        raise ConfigError(f'--baseline "{wanted}" must name one variant; there are {labels}')
+    return found[0]

@@ -1,0 +1,91 @@
+"""`dapperfl compare` as a user meets it; the runs are written by hand."""
+
+import pytest
+import typer.testing
+from tests.lab.compare.made_up import Scheduler
+
+from dapperfl.cli import app
+from dapperfl.lab.compare.rows import read_rows
+
+
+@pytest.fixture
+def scheduler(monkeypatch):
+    return Scheduler(monkeypatch)
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("DAPPERFL_DEBUG", raising=False)
+    runner = typer.testing.CliRunner()
+    return lambda *arguments: runner.invoke(
+        app, ["compare", *arguments, "--set", "rounds=2"], prog_name="dapperfl"
+    )
+
+
+def test_the_tables_are_shown_and_written(cli, scheduler, tmp_path):
+    done = cli("--methods", "fedavg,w/o DAR=dapperfl{method.gamma=0}", "--seeds", "0,2",
+               "--out", "o", "--baseline", "fedavg")  # fmt: skip
+    assert done.exit_code == 0, done.stderr
+    # seeds 0 and 2: best means 20 and 22, so 21 with a deviation of √2
+    for text in (done.stdout, (tmp_path / "o/compare.md").read_text()):
+        for part in ("w/o DAR", "21.00 (1.41)", "above fedavg", "+0.00 [+0.00, +0.00]"):
+            assert part in text
+    assert r"\toprule" in (tmp_path / "o/compare.tex").read_text()
+    rows = read_rows(tmp_path / "o/compare.csv")
+    assert [(row["method"], row["seed"], row["settings"]) for row in rows] == [
+        ("fedavg", "0", ""), ("fedavg", "2", ""),
+        ("dapperfl", "0", "method.gamma=0"), ("dapperfl", "2", "method.gamma=0"),
+    ]  # fmt: skip
+
+
+def test_the_same_command_finds_its_folder_and_runs_nothing_twice(cli, scheduler, tmp_path):
+    first = cli("--methods", "fedavg,moon", "--seeds", "0")
+    assert len(scheduler.begun) == 2
+    second = cli("--methods", "fedavg,moon", "--seeds", "0")
+    assert len(scheduler.begun) == 2
+    assert (
+        second.stdout.partition("demo: accuracy")[2] == first.stdout.partition("demo: accuracy")[2]
+    )
+    cli("--methods", "fedavg,moon,fedprox", "--seeds", "0")
+    assert scheduler.begun[2:] == ["demo: fedprox, seed 0"]
+    assert len(list((tmp_path / "runs").iterdir())) == 1
+
+
+def test_a_failed_run_is_named_and_the_table_made_of_the_others(cli, scheduler, tmp_path):
+    scheduler.failing = {"demo: moon, seed 1"}
+    done = cli("--methods", "fedavg,moon", "--seeds", "0,1", "--out", "o")
+    assert done.exit_code == 1
+    assert "error: demo: moon, seed 1 failed: it broke" in done.stderr
+    page = (tmp_path / "o/compare.md").read_text()
+    assert "Failed, and in no table: demo: moon, seed 1: it broke" in page
+    assert "moon has seed 0 only" in page
+    assert len(read_rows(tmp_path / "o/compare.csv")) == 3
+
+
+def test_where_all_failed_there_is_no_table(cli, scheduler, tmp_path):
+    scheduler.failing = {"demo: fedavg, seed 0"}
+    done = cli("--methods", "fedavg", "--seeds", "0", "--out", "o")
+    assert done.exit_code == 1
+    assert "failed: it broke" in done.stderr
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--methods", "fedavgg"], "fedavg"),
+        (["--methods", "fedavg", "--seeds", "x"], "--seeds x"),
+        (["--methods", "fedavg", "--set", "seed=1"], "chosen by --seeds"),
+        (["--methods", "fedavg", "--baseline", "moon"], "there are fedavg"),
+        (["none.toml", "--methods", "fedavg"], "none.toml"),
+    ],
+)
+def test_a_wrong_wish_is_one_line_before_anything_is_run(cli, scheduler, arguments, part):
+    done = cli(*arguments)
+    assert done.exit_code == 2
+    [line] = done.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert part in line
+    assert scheduler.begun == []

@@ -1,0 +1,55 @@
+"""Which runs there are, and which of them are the same run."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dapperfl.errors import ConfigError
+from dapperfl.lab.compare.planned import Base, plan_runs
+from dapperfl.lab.compare.variants import parse_variants
+
+DEMO = Base("demo", None)
+
+
+def _plan(text, *overrides, seeds=(0,)):
+    return plan_runs(replace(DEMO, overrides=overrides), parse_variants(text), seeds)
+
+
+def test_every_variant_has_every_seed():
+    runs = _plan("fedavg,moon", seeds=(0, 2))
+    assert [(run.label, run.config.seed) for run in runs] == [
+        ("fedavg", 0), ("fedavg", 2), ("moon", 0), ("moon", 2),
+    ]  # fmt: skip
+    assert len({run.folder(Path("x")) for run in runs}) == 4
+
+
+def test_labels_are_as_typed_and_name_what_the_preset_does_not():
+    [run] = _plan("dapperfl:default{method.gamma=0}", "method.epsilon=0.5")
+    assert run.label == "dapperfl:default gamma=0 epsilon=0.5"
+    assert run.settings == "method.gamma=0; method.epsilon=0.5"
+
+
+def test_an_id_is_of_what_is_computed_not_of_where_or_how_it_is_called():
+    [run], [same], [other] = (
+        _plan("a=dapperfl:paper", "data.root=/here", "engine.device=cpu"),
+        _plan("dapperfl:paper{method.gamma=0.01}", seeds=(5,)),  # the preset's own value
+        _plan("dapperfl:paper{method.gamma=0.02}"),
+    )
+    assert run.id == same.id != other.id
+    assert _plan("fedavg", "engine.precision=bf16")[0].id != _plan("fedavg")[0].id
+    assert _plan("fedavg", "rounds=3")[0].id != _plan("fedavg")[0].id
+
+
+@pytest.mark.parametrize("text", ["dapperfl,dapperfl:default", "a=fedavg,a=moon"])
+def test_two_lines_that_could_not_be_told_apart_are_refused(text):
+    with pytest.raises(ConfigError, match="--methods"):
+        _plan(text)
+
+
+def test_the_usual_folder_depends_on_shared_settings_only():
+    def folder(text, *overrides):
+        return replace(DEMO, overrides=overrides).folder(parse_variants(text))
+
+    assert folder("fedavg") == folder("moon,fedavg{train.lr=0.5}")
+    assert folder("fedavg") != folder("fedavg", "rounds=3")

@@ -1,0 +1,105 @@
+"""A row against the rounds it is made of, by hand."""
+
+import pytest
+
+from dapperfl.core.messages import ClientCost
+from dapperfl.errors import CheckpointError
+from dapperfl.lab.compare.planned import Base, plan_runs
+from dapperfl.lab.compare.rows import (
+    domains_of,
+    read_rows,
+    relabelled,
+    round_rows,
+    row_of,
+    write_rows,
+)
+from dapperfl.lab.compare.variants import Variant
+from dapperfl.lab.records import RoundLine
+
+SUMMARY = {
+    "levels": [
+        {"rho": 0.0, "parameters": 90, "macs": 8, "mean_accuracy": 50.0},
+        {"rho": 0.8, "parameters": 20, "macs": 3, "mean_accuracy": 40.0},
+    ],
+    "versions": {"dapperfl": "1", "torch": "2", "commit": "abc"},
+}
+
+
+def _line(number: int, dark: float, light: float, **more) -> RoundLine:
+    costs = {
+        0: ClientCost(9, 90, 100, 1000, 30, 70),
+        1: ClientCost(9, 10, 200, 3000, 10, 50),
+    }
+    accuracy = {"dark": dark, "light": light}
+    return RoundLine(number, accuracy, (dark + light) / 2, 0.1, 1.5, costs, (), **more)
+
+
+LINES = [_line(1, 10, 30), _line(2, 40, 20), _line(3, 20, 30)]
+
+
+@pytest.fixture
+def run():
+    [planned] = plan_runs(Base("demo", None), [Variant("fedavg")], [4])
+    return planned
+
+
+def test_a_row_says_what_the_rounds_came_to(run):
+    row = row_of(run, SUMMARY, LINES)
+    assert list(row)[:6] == ["method", "preset", "seed", "best", "last", "last5"]
+    assert [row[name] for name in list(row)[:6]] == [
+        "fedavg", "default", "4", "30.0000", "25.0000", "25.0000",  # means 20, 30, 25
+    ]  # fmt: skip
+    assert [row[f"dark_{mark}"] for mark in ("best", "last", "last5")] == [
+        "40.0000", "20.0000", "23.3333",
+    ]  # fmt: skip
+    assert (row["parameters"], row["flops"]) == ("50", "2000")
+    assert (row["bytes"], row["bytes_up"], row["bytes_down"]) == ("80", "20", "60")
+    assert (row["peak_parameters"], row["seconds"]) == ("200", "4.5")
+    assert (row["weakest_parameters"], row["weakest_accuracy"]) == ("20", "40.0000")
+    assert (row["torch"], row["commit"], row["id"]) == ("2", "abc", run.id)
+    assert domains_of(row) == ["dark", "light"]
+    assert "validation" not in row
+
+
+def test_what_devices_keep_aside_has_a_column_of_its_own(run):
+    lines = [_line(1, 1, 1, validation={"dark": 10.0, "light": 20.0})]
+    assert row_of(run, SUMMARY, lines)["validation"] == "15.0000"
+
+
+def test_rows_of_several_benchmarks_leave_each_others_domains_empty(run, tmp_path):
+    row = row_of(run, SUMMARY, LINES)
+    other = {name: value for name, value in row.items() if not name.startswith("light")}
+    path = tmp_path / "rows.csv"
+    write_rows(path, [row, {**other, "noon_best": "1", "noon_last": "2", "noon_last5": "3"}])
+    head = path.read_text().splitlines()[0].split(",")
+    start = ["method", "preset", "seed"]
+    marks = ["best", "last", "last5"]
+    domains = [f"{name}_{mark}" for name in ("dark", "light", "noon") for mark in marks]
+    assert head[:19] == [*start, *marks, *domains, "parameters", "flops", "bytes", "seconds"]
+    first, second = read_rows(path)
+    assert domains_of(first) == ["dark", "light"]
+    assert domains_of(second) == ["dark", "noon"]
+    assert {name: first[name] for name in row} == row
+
+
+def test_rounds_are_kept_one_by_one(run):
+    rows = round_rows(run, LINES)
+    assert [(row["round"], row["global"], row["dark"]) for row in rows] == [
+        ("1", "20.0000", "10.0000"), ("2", "30.0000", "40.0000"), ("3", "25.0000", "20.0000"),
+    ]  # fmt: skip
+
+
+def test_another_table_gives_a_row_its_own_label(run):
+    [other] = plan_runs(Base("b", None), [Variant("fedavg", label="mine")], [4])
+    row = relabelled(row_of(run, SUMMARY, LINES), other)
+    assert (row["base"], row["label"], row["best"]) == ("b", "mine", "30.0000")
+
+
+@pytest.mark.parametrize("text", ["a,b\n1,2\n", "base,label,seed,id\n1,2\n"])
+def test_a_file_of_another_kind_is_refused(tmp_path, text):
+    path = tmp_path / "rows.csv"
+    path.write_text(text)
+    with pytest.raises(CheckpointError, match="row 1 is damaged"):
+        read_rows(path)
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        read_rows(tmp_path / "none.csv")

@@ -1,0 +1,76 @@
+"""Tables of rows made by hand: means, deviations, ranks, what is missing."""
+
+from math import sqrt
+
+import pytest
+
+from dapperfl.errors import ConfigError
+from dapperfl.lab.compare.output import comparison
+from dapperfl.lab.compare.series import missing_seeds, series_of
+from dapperfl.lab.compare.tables import (
+    accuracy_table,
+    beyond_table,
+    cost_table,
+    named,
+    paired_table,
+)
+from tests.lab.compare.made_rows import made_row
+
+ROWS = [
+    made_row("fedavg", 1, dark=20, light=60),
+    made_row("fedavg", 0, dark=10, light=50),
+    made_row("moon", 0, dark=40, light=30),
+    made_row("moon", 1, dark=44, light=30),
+    made_row("dapperfl:paper", 0, dark=5, light=5),
+]
+
+
+def _cells(table):
+    return {row[0].text: [(cell.text, cell.rank) for cell in row[1:]] for row in table.rows}
+
+
+def test_mean_and_sample_deviation_with_the_best_and_the_second_marked():
+    table = accuracy_table(series_of(ROWS), "x")
+    assert table.head == ("", "dark", "light", "global")
+    cells = _cells(table)
+    # 10 and 20: mean 15, std √(25 + 25) = 7.07; global 30 and 40: 35, 7.07
+    assert cells["fedavg"] == [("15.00 (7.07)", 2), ("55.00 (7.07)", 1), ("35.00 (7.07)", 2)]
+    # 35 and 37: std √2
+    assert cells["moon"] == [
+        ("42.00 (2.83)", 1),
+        ("30.00 (0.00)", 2),
+        (f"36.00 ({sqrt(2):.2f})", 1),
+    ]
+    assert cells["dapperfl:paper"] == [("5.00", None)] * 3
+
+
+def test_worst_domain_and_spread_are_taken_run_by_run():
+    cells = _cells(beyond_table(series_of(ROWS), "x"))
+    assert cells["fedavg"][2:] == [("15.00 (7.07)", 2), ("40.00 (0.00)", None)]
+    assert cells["moon"][2:] == [("30.00 (0.00)", 1), (f"12.00 ({2 * sqrt(2):.2f})", None)]
+
+
+def test_costs_are_means_for_people():
+    cells = _cells(cost_table(series_of(ROWS), "x"))
+    assert [text for text, _ in cells["fedavg"]] == [
+        "1.00 k", "1.00 k", "1.00 k", "1.00 kB", "1.00 kB", "1:01",
+    ]  # fmt: skip
+
+
+def test_differences_are_from_the_best_or_from_whom_one_likes():
+    every = series_of(ROWS)
+    table = paired_table(every, "x")
+    assert "above moon (the best mean" in table.notes[0]
+    assert [text for text, _ in _cells(table)["dapperfl:paper"]] == ["1", "-30.00", "-30.00"]
+    # moon above fedavg: 35 - 30 and 37 - 40; mean 1, std √32, 12.706 √32 / √2 = 50.82
+    against = _cells(paired_table(every, "x", "fedavg"))
+    assert against["moon"][1] == ("+1.00 [-49.82, +51.82]", None)
+    assert named(every, "dapperfl").label == "dapperfl:paper"
+    with pytest.raises(ConfigError, match="there are fedavg, moon, dapperfl:paper"):
+        named(every, "fedprox")
+
+
+def test_a_variant_with_fewer_seeds_is_named():
+    [text] = missing_seeds(series_of(ROWS))
+    assert text == "digits: dapperfl:paper has seed 0 only; others have 0, 1."
+    assert text in comparison(ROWS).remarks

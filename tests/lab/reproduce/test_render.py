@@ -1,0 +1,117 @@
+"""Tables and figures of rows made by hand: what is beside the paper, on which axes."""
+
+from math import sqrt
+
+import pytest
+
+from dapperfl.errors import CheckpointError
+from dapperfl.lab.compare.rows import write_rows
+from dapperfl.lab.compare.series import series_of
+from dapperfl.lab.reproduce.beside import Pair, differences
+from dapperfl.lab.reproduce.curves import best_so_far
+from dapperfl.lab.reproduce.paper import Printed
+from dapperfl.lab.reproduce.plans import PLANS
+from dapperfl.lab.reproduce.render import render, write_from_csv
+from dapperfl.lab.reproduce.search import distinct
+from dapperfl.lab.reproduce.sweeps import AVERAGE, lines_of
+from tests.lab.compare.made_rows import made_row
+
+
+def _rows(*specs):
+    return [
+        made_row(label, seed, dark=value, light=value, base=base, settings=settings)
+        for label, seed, value, base, settings in specs
+    ]
+
+
+def _table(product, title):
+    [table] = [each for each in product.document.tables if title in each.title]
+    return {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
+
+
+def test_differences_name_what_is_far_from_the_paper_and_only_that():
+    rows = _rows(("fedavg", 0, 70, "digits", ""), ("moon", 0, 40, "digits", ""))
+    near, far = series_of(rows)
+    pairs = [Pair(near, {"global": Printed(71.8)}), Pair(far, {"global": Printed(69.4)})]
+    assert differences(pairs) == [
+        "digits, moon is more than 3 points from the paper: global 40.0 / 69.4 (-29.4)."
+    ]
+    assert differences(pairs[:1]) == ["No number is more than 3 points from the paper's."]
+
+
+def test_the_main_table_stands_beside_the_papers():
+    rows = _rows(("fedavg", 0, 70, "digits", ""), ("heterofl", 0, 60, "digits", ""))
+    product = render(PLANS["table-digits"], rows, [])
+    assert _table(product, "beside the paper") == {"fedavg": ["70.0 / 71.8 (-1.8)"]}
+    assert product.document.remarks == ("No number is more than 3 points from the paper's.",)
+
+
+def test_other_data_are_not_compared_with_the_paper():
+    rows = [{**row, "benchmark": "minidigits"} for row in _rows(("moon", 0, 9, "digits", ""))]
+    [remark] = render(PLANS["table-digits"], rows, []).document.remarks
+    assert "minidigits, not on the paper's data" in remark
+
+
+def test_an_ablation_is_paired_with_the_complete_method():
+    specs = [("dapperfl:paper w/o DAR", seed, 60 + seed, "digits", "") for seed in (0, 1)]
+    specs += [("dapperfl:paper complete", seed, 70 + 3 * seed, "digits", "") for seed in (0, 1)]
+    product = render(PLANS["ablation"], _rows(*specs), [])
+    # -10 and -12: mean -11, std √2, 12.706 √2 / √2
+    assert _table(product, "differences") == {
+        "dapperfl:paper w/o DAR": ["2", *["-11.00 [-23.71, +1.71]"] * 2]
+    }
+    assert _table(product, "beside")["dapperfl:paper complete"] == ["71.5 / 74.3 (-2.8)"]
+
+
+def test_an_average_over_benchmarks_is_taken_seed_by_seed():
+    specs = [
+        (f"dapperfl:paper gamma={g}", seed, value, base, f"method.gamma={g}")
+        for g, seed, base, value in [
+            (0.1, 0, "digits", 50), (0.1, 1, "digits", 60),
+            (0.1, 0, "office", 30), (0.1, 1, "office", 50),
+            (0.2, 0, "digits", 10),
+        ]
+    ]  # fmt: skip
+    lines = lines_of(series_of(_rows(*specs)), "gamma")
+    assert list(lines) == ["digits", "office", AVERAGE]
+    # seeds: 40 and 55
+    assert lines[AVERAGE][0.1].mean == 47.5
+    assert lines[AVERAGE][0.1].std == pytest.approx(7.5 * sqrt(2))
+    assert list(lines[AVERAGE]) == [0.1]  # office has no 0.2
+
+
+def test_a_sweep_says_where_its_best_is_and_the_papers():
+    specs = [
+        (f"dapperfl:paper gamma={g}", 0, value, "digits", f"method.gamma={g}")
+        for g, value in ((0, 50), (0.01, 60), (0.1, 70))
+    ]
+    product = render(PLANS["gamma"], _rows(*specs), [])
+    [remark] = product.document.remarks
+    assert remark.startswith("dapperfl:paper: best on digits at gamma=0.1 (70.0); at 0.01, the")
+    assert remark.endswith("60.0. This differs.")
+    [axes] = product.figures[""].axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("gamma", "global accuracy [%]")
+    assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "0.01", "0.1"]
+
+
+def test_curves_show_the_best_until_each_round():
+    rounds = [
+        {"seed": seed, "round": str(number), "x": str(value)}
+        for seed, values in (("0", (10, 30, 20)), ("1", (20, 10, 40)))
+        for number, value in reversed(list(enumerate(values, start=1)))
+    ]
+    found = best_so_far(rounds, "x")
+    assert [(each.low, each.high) for each in found] == [(10, 20), (20, 30), (30, 40)]
+
+
+def test_values_of_a_search_are_all_different():
+    assert distinct(0.12341, []) == 0.1234
+    assert distinct(0.12341, [0.1234]) == 0.1235
+    assert distinct(0.1999, [0.1999, 0.1998]) == 0.1997
+
+
+def test_curves_without_their_rounds_are_refused(tmp_path):
+    path = tmp_path / "curves.csv"
+    write_rows(path, _rows(("moon", 0, 40, "digits", "")))
+    with pytest.raises(CheckpointError, match=r"curves-rounds\.csv, which is missing"):
+        write_from_csv(PLANS["curves"], path)
