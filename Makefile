@@ -33,9 +33,8 @@ lint: $(STAMP)  ## check format, style and types
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(STAMP)  ## measure what smaller nets buy, as ratios
-	$(BIN)/python benchmarks/bench.py
-	$(BIN)/python benchmarks/batches.py
+bench: $(STAMP)  ## measure this package beside what people use; DATA=DIR for real images on a GPU
+	$(BIN)/python -m benchmarks.bench $(if $(DATA),--data $(DATA))
 
 clean:  ## remove caches and build output; .venv and runs/ stay
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,150 +1,106 @@
-"""Measure what smaller nets buy: `make bench`.
+"""Measure this package beside what people use today: `make bench`.
 
-Every row is a ratio of two things measured in this one run, since timings on shared machines mean
-little by themselves. Rows go to the screen and to benchmarks/results/<machine>.json.
+    python -m benchmarks.bench [--quick] [--only PART] [--data DIR] [--out FILE]
+
+Every row is a ratio of two things measured in this one run. Rows go to the screen and, with a
+plot, to benchmarks/results/<machine>.json and .png. A part that fails does not take the others
+with it. The parts on a GPU run where there is one.
 """
 
 import argparse
-import json
-import platform
-import statistics
+import importlib
+import logging
+import os
+import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+import traceback
+from importlib.util import find_spec
 from pathlib import Path
 
-import torch
-from torch import nn
-from torch.nn.functional import cross_entropy
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs as a script, too
 
-from dapperfl import ChannelGraph, LocalModel, RecoveredMean, Submodel, __version__, l1_scores, nets
-from dapperfl.core.cost import cost
-from dapperfl.core.state import num_bytes
+from benchmarks.measure import ROOT, Options, Row, say
 
-
-@dataclass(frozen=True)
-class Row:
-    """One measured ratio; without a target there is nothing to meet."""
-
-    name: str
-    value: float
-    unit: str
-    baseline: float
-    ratio: float
-    target: float | None = None
-    met: bool | None = None
+PARTS = (  # modules of benchmarks.rows
+    *("overhead", "steps", "upload", "fold", "memory", "batches", "start", "scale"),
+    *("gpu_rounds", "gpu_steps"),
+)
 
 
-def median_seconds(work: Sequence[Callable[[], object]], repeats: int) -> list[float]:
-    """Time several things in turn, so that a noisy moment hits all of them."""
-    for job in work:
-        job()
-    times: list[list[float]] = [[] for _ in work]
-    for _ in range(repeats):
-        for job, seen in zip(work, times, strict=True):
-            began = time.perf_counter()
-            job()
-            seen.append(time.perf_counter() - began)
-    return [statistics.median(seen) for seen in times]
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: only shows that it works")
+    parser.add_argument("--only", action="append", choices=PARTS, help="one part; may be repeated")
+    parser.add_argument("--data", type=Path, help="folder of the real images; see docs/data.md")
+    parser.add_argument("--out", type=Path, help="where to write the JSON, and the plot beside it")
+    return parser.parse_args()
 
 
-def training_step(net: nn.Module, batch: int) -> Callable[[], object]:
-    """Return one optimiser step on random images."""
-    net = net.train()
-    optimiser = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
-    x, y = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
+def part(name: str, options: Options, rows: list[Row], notes: list[str]) -> bool:
+    """Measure one part, row by row; return whether it came to its end."""
+    from benchmarks.results import line
 
-    def step() -> None:
-        optimiser.zero_grad()
-        cross_entropy(net(x), y).backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-
-    return step
-
-
-def submodel_of(net: nn.Module, rho: float, scope: str) -> Submodel:
-    """Cut the strongest channels' submodel out of a net."""
-    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 32, 32))
-    return l1_scores(graph, net.state_dict()).top(rho, scope=scope)  # type: ignore[arg-type]
-
-
-def bench_steps(width: int, batch: int, repeats: int) -> list[Row]:
-    """Compare a client's step at rho = .8 with the full net's."""
-    net = nets.build("resnet10", num_classes=10, width=width)
-    rows = []
-    for scope in ("all", "inner"):
-        small = submodel_of(net, 0.8, scope).shrink(net)
-        slow, fast = median_seconds(
-            [training_step(net, batch), training_step(small, batch)], repeats
-        )
-        name = f"step of ResNet10 width {width}, batch {batch}, rho .8, scope {scope}"
-        rows.append(Row(name, 1e3 * fast, "ms", 1e3 * slow, slow / fast))
-    return rows
+    say(f"\n{name}")
+    began = time.perf_counter()
+    try:
+        for found in importlib.import_module(f"benchmarks.rows.{name}").measure(options):
+            if isinstance(found, Row):
+                rows.append(found)
+                say(f"  {line(found, 0)}")
+            else:
+                notes.append(f"{name}: {found}")
+                say(f"  {found}")
+    except Exception as error:
+        # The border of a part: hours of other measurements are not to be lost with it.
+        traceback.print_exc()
+        notes.append(f"{name}: failed, {type(error).__name__}: {error}")
+        say(f"  failed: {error}")
+        return False
+    say(f"  ({time.perf_counter() - began:.0f} s)")
+    return True
 
 
-def bench_fold(width: int, repeats: int) -> list[Row]:
-    """Compare folding a client's update with a plain copy of the same bytes."""
-    net = nets.build("resnet18", num_classes=10, width=width)
-    state = net.state_dict()
-    rows = []
-    for scope in ("inner", "all"):
-        submodel = submodel_of(net, 0.4, scope)
-        small = submodel.slice(state)
-        mean = RecoveredMean(state, "gated")
-        fold, copy = median_seconds(
-            [
-                lambda mean=mean, small=small, sub=submodel: mean.add(LocalModel(small, sub), 1.0),
-                lambda small=small: {name: tensor.clone() for name, tensor in small.items()},
-            ],
-            repeats,
-        )
-        speed = num_bytes(small) / fold / 1e9
-        name = f"fold of a ResNet18 width {width} update, rho .4, scope {scope}"
-        rows.append(Row(name, speed, "GB/s", num_bytes(small) / copy / 1e9, copy / fold))
-    return rows
+def destination(given: argparse.Namespace) -> Path | None:
+    """Say where to write; a part of the bench does not replace the whole one's results."""
+    from benchmarks.results import machine_name
+
+    if given.out or given.quick or given.only:
+        out: Path | None = given.out
+        return out
+    return ROOT / "benchmarks" / "results" / f"{machine_name()}.json"
 
 
-def bench_upload() -> list[Row]:
-    """Compare a client's upload with the full net's; at most 1 - rho, plus one per cent."""
-    net = nets.build("resnet10", num_classes=10, width=64)
-    rows = []
-    for scope in ("inner", "all"):
-        for rho in (0.2, 0.4, 0.6, 0.8):
-            submodel = submodel_of(net, rho, scope)
-            small, full = cost(submodel).upload_bytes, cost(submodel.graph.full()).upload_bytes
-            share, target = small / full, 1 - rho + 0.01
-            name = f"upload of ResNet10 width 64, rho {rho}, scope {scope}"
-            rows.append(Row(name, small, "bytes", full, share, target, share <= target))
-    return rows
+def main() -> int:
+    """Measure what was asked for, and write it down."""
+    given = parse()
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as the command line has it; before torch
+    from benchmarks.results import facts, plot, table, write
 
-
-def main() -> None:
-    """Run all benchmarks and write them down."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="narrow nets and few repeats")
-    parser.add_argument("--out", type=Path, help="where to write the JSON")
-    options = parser.parse_args()
-    width, batch, repeats = (8, 8, 3) if options.quick else (64, 64, 7)
-    rows = [*bench_steps(width, batch, repeats), *bench_fold(width, repeats), *bench_upload()]
-    for row in rows:
-        verdict = "" if row.met is None else ("  met" if row.met else "  MISSED")
-        print(f"{row.name:62} {row.value:14.4g} {row.unit:6} ratio {row.ratio:6.3f}{verdict}")  # noqa: T201
-    machine = f"{platform.machine()}-{torch.get_num_threads()}-threads"
-    path = options.out or Path(__file__).parent / "results" / f"{machine}.json"
-    facts = {
-        "when": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": "make bench" if not options.quick else "bench.py --quick",
-        "dapperfl": __version__,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "threads": torch.get_num_threads(),
-        "rows": [asdict(row) for row in rows],
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(facts, indent=1) + "\n")
-    print(f"written to {path}")  # noqa: T201
+    logging.basicConfig(level=logging.WARNING, format="  %(message)s")
+    words = [f"--only {name}" for name in given.only or ()] + ["--quick"] * given.quick
+    about = facts(" ".join(["python -m benchmarks.bench", *words]))
+    path, rows, notes, well = destination(given), list[Row](), list[str](), True
+    for name in given.only or PARTS:
+        well &= part(name, Options(given.quick, given.data), rows, notes)
+        if path:
+            write(path, about, rows, notes)
+    if given.quick:
+        notes.append("sizes are tiny: the targets are for the whole bench")
+    say("\n" + table(rows))
+    for note in notes:
+        say(f"- {note}")
+    if path is None:
+        say("\nnot written down: only a part; --out FILE does it")
+        return 0 if well else 1
+    say(f"\nwritten to {path}")
+    if find_spec("matplotlib") is None:
+        say("no plot: it needs matplotlib (pip install matplotlib)")
+    else:
+        plot(rows, f"dapperfl {about['dapperfl']} on {about['machine']}", path.with_suffix(".png"))
+        say(f"drawn in {path.with_suffix('.png')}")
+    return 0 if well else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

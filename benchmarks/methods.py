@@ -5,51 +5,33 @@ r"""Run every method on a benchmark with several seeds, and write the table peop
     python benchmarks/methods.py --config experiments/digits.toml --methods fedavg,moon \
         --set data.root=DIR --set rounds=20 --csv results/digits.csv
 
-One CSV row a run; runs that are in the CSV already are not repeated, so it can be stopped and
-started again. Accuracies are percent on the test sets; nothing was chosen by looking at them but
-the demo's learning rate (see the page it writes).
+One CSV row a run; runs that are in the CSV already are not repeated, and one that was interrupted
+goes on, so it can be stopped and started again. Accuracies are percent on the test sets; nothing
+was chosen by looking at them but the demo's learning rate (see the page it writes).
 """
 
 import argparse
 import csv
 import platform
+import shutil
 import statistics
-import sys
-from collections.abc import Iterable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
-from multiprocessing import get_context
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from rich.console import Console
 
 from dapperfl import methods
-from dapperfl.lab.experiment import run
 from dapperfl.lab.resolve import resolve
+from dapperfl.lab.schedule import Job, Outcome, Progress, run_all
+from dapperfl.lab.schedule.display import watched_all
 
 ROOT = Path(__file__).resolve().parents[1]
 CSV = ROOT / "results" / "minidigits-methods.csv"
 PAGE = ROOT / "docs" / "results-minidigits.md"
 MARKS = ("best", "last", "last5")
 FLOOR = ("fedavg_capable", "fedavg_small")  # what one gets without a heterogeneous method
-
-
-@dataclass(frozen=True)
-class Job:
-    """One run: a method, a preset, a seed, and the settings all runs share."""
-
-    method: str
-    preset: str
-    seed: int
-    config: Path | None
-    settings: tuple[str, ...]
-
-    @property
-    def key(self) -> tuple[str, str, int]:
-        """What tells runs of one table apart."""
-        return self.method, self.preset, self.seed
 
 
 def variants(chosen: str) -> list[tuple[str, str]]:
@@ -60,15 +42,15 @@ def variants(chosen: str) -> list[tuple[str, str]]:
     return [(name, preset or "default") for name, _, preset in pairs]
 
 
-def one_run(job: Job) -> dict[str, Any]:
-    """Run one method with one seed and return its CSV row."""
-    torch.set_num_threads(1)
-    given = [f"method={job.method}", f"method.preset={job.preset}", f"seed={job.seed}"]
-    config = resolve(job.config, [*given, *job.settings])
-    with TemporaryDirectory() as folder:
-        summary = run(config, Path(folder) / "run")
+def key(row: Mapping[str, Any]) -> tuple[str, str, int]:
+    """Return what tells runs of one table apart."""
+    return row["method"], row["preset"], int(row["seed"])
+
+
+def row_of(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run's CSV row."""
     clients = len(summary["devices"]) * summary["rounds"]
-    row: dict[str, Any] = {"method": job.method, "preset": job.preset, "seed": job.seed}
+    row: dict[str, Any] = {name: summary[name] for name in ("method", "preset", "seed")}
     row |= {mark: round(summary["global_accuracy"][mark], 3) for mark in MARKS}
     for domain, marks in summary["domain_accuracy"].items():
         row |= {f"{domain}_{mark}": round(marks[mark], 3) for mark in MARKS}
@@ -101,7 +83,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Write all rows in a stable order."""
-    ordered = sorted(rows, key=lambda row: (row["method"], row["preset"], int(row["seed"])))
+    ordered = sorted(rows, key=key)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, fieldnames=list(ordered[0]), lineterminator="\n")
@@ -112,20 +94,34 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 def measure(jobs: Sequence[Job], workers: int, path: Path) -> None:
     """Run what is missing, several runs side by side; a failed run does not stop the others."""
     rows = read_rows(path)
-    done = {(row["method"], row["preset"], int(row["seed"])) for row in rows}
-    wanted = [job for job in jobs if job.key not in done]
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        running = {pool.submit(one_run, job): job for job in wanted}
-        for number, finished in enumerate(as_completed(running), 1):
-            try:
-                rows.append(finished.result())
-            except Exception as error:
-                print(f"{running[finished].key} failed: {error}", file=sys.stderr)  # noqa: T201
-                continue
-            write_rows(path, rows)
-            row = rows[-1]
-            text = f"{row['method']}:{row['preset']} seed {row['seed']}"
-            print(f"{number}/{len(wanted)} {text} best {row['best']}", flush=True)  # noqa: T201
+    done = [key(row) for row in rows]
+    wanted = [
+        job
+        for job in jobs
+        if (job.config.method.name, job.config.method.preset, job.config.seed) not in done
+    ]
+    with watched_all(Console(), wanted) as watch:
+
+        def show(event: Progress | Outcome) -> None:
+            watch(event)
+            if isinstance(event, Outcome) and event.summary is not None:
+                rows.append(row_of(event.summary))
+                write_rows(path, rows)
+                shutil.rmtree(event.job.out)  # a row that is deleted is to be measured anew
+
+        run_all(wanted, workers=workers, show=show)
+
+
+def jobs_of(options: argparse.Namespace) -> list[Job]:
+    """Return every variant with every seed; unfinished runs lie in runs/, by the CSV's name."""
+    jobs = []
+    for seed in options.seeds.split(","):
+        for method, preset in variants(options.methods):
+            given = [f"method={method}", f"method.preset={preset}", f"seed={seed}"]
+            config = resolve(options.config, [*given, *options.settings])
+            folder = ROOT / "runs" / options.csv.stem / f"{method}-{preset}-{seed}"
+            jobs.append(Job(f"{method}:{preset} seed {seed}", config, folder))
+    return jobs
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
@@ -212,10 +208,8 @@ def main() -> None:
     parser.add_argument("--table-only", action="store_true")
     options = parser.parse_args()
     if not options.table_only:
-        seeds = [int(seed) for seed in options.seeds.split(",")]
-        shared = options.config, tuple(options.settings)
-        jobs = [Job(*v, s, *shared) for s in seeds for v in variants(options.methods)]
-        measure(jobs, options.workers, options.csv)
+        torch.set_num_threads(1)  # in each worker: the rows are those of runs on one core
+        measure(jobs_of(options), options.workers, options.csv)
     if options.into:
         options.into.write_text(insert(options.into.read_text(), options.csv))
     elif options.csv == CSV:

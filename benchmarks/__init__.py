@@ -1,0 +1,1 @@
+"""Measurements: `make bench` (bench.py), and the accuracy of all methods (methods.py)."""

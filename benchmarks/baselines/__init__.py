@@ -1,0 +1,1 @@
+"""What this package is measured against: the same work, done in the ways people do it today."""
