@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from benchmarks import results
+from benchmarks import page, results
 from benchmarks.baselines import bare_loop, release_way
 from benchmarks.measure import Goal, Options, Row, as_much, at_least, at_most, faster, medians
 from benchmarks.rows import gpu_rounds, gpu_steps, overhead
@@ -147,6 +147,7 @@ def test_torch_gets_its_switches_back():
         torch.backends.cudnn.deterministic = before
 
 
+@pytest.mark.slow
 def test_the_rounds_of_the_paper_are_measured_beside_the_release():
     small = ("net.width=4", "train.epochs=2", "train.batch_size=8", "fleet.devices=5")
     data = (f"data={NOISE}", "data.devices=5", "data.each=12", "data.protocol=paper")
@@ -203,3 +204,32 @@ def test_without_a_gpu_its_parts_say_so(part):
 
 def test_pictures_of_noise_are_the_same_every_time():
     assert torch.equal(examples(4, 8).images, examples(4, 8).images)
+
+
+def test_the_engine_page_shows_what_was_measured():
+    assert page.insert(page.PAGE.read_text(), page.measured()) == page.PAGE.read_text()
+
+
+def test_a_page_shows_rows_with_targets_met_or_not():
+    names = ("name", "value", "unit", "baseline", "ratio", "target", "met")
+    rows = [
+        dict(zip(names, facts, strict=True))
+        for facts in (
+            ("a", 2.0, "s", 4.0, 2.0, 1.5, True),
+            ("b", 3.0, "s", 3.0, 1.0, 1.5, False),
+            ("c", 3.0, "s", 3.0, 1.0, None, None),
+        )
+    ]
+    about = {
+        "machine": "m",
+        "torch": "1",
+        "python": "2",
+        "command": "x",
+        "when": "2026-01-01T00:00",
+    }
+    text = page.insert(f"x {page.BEGIN} old {page.END} y", [{**about, "rows": rows}])
+    assert "| a | 2 s | 4 s | 2 | 1.5 | met |" in text
+    assert "| b | 3 s | 3 s | 1 | 1.5 | **missed** |" in text
+    assert "| c |" not in text
+    assert "old" not in text
+    assert text.endswith(" y")

@@ -21,6 +21,7 @@ def cli(tmp_path, monkeypatch):
     return lambda *arguments: runner.invoke(app, ["tune", *arguments], prog_name="dapperfl")
 
 
+@pytest.mark.slow
 def test_a_search_prints_its_trials_its_table_and_its_files(cli, tmp_path):
     arguments = [
         "--set",

@@ -1,0 +1,53 @@
+"""Write what was measured into docs/engine.md: python -m benchmarks.page."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "engine.md"
+RESULTS = ROOT / "benchmarks" / "results"
+BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
+
+
+def section(document: dict[str, Any]) -> str:
+    """Return one machine's rows that have a target, met or not, as Markdown."""
+    lines = [
+        f"**{document['machine']}**, torch {document['torch']}, Python {document['python']}, "
+        f"`{document['command']}`, {document['when'][:10]}:",
+        "",
+        "| what | value | baseline | ratio | target | |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in document["rows"]:
+        if row["target"] is not None:
+            unit, verdict = row["unit"], "met" if row["met"] else "**missed**"
+            lines.append(
+                f"| {row['name']} | {row['value']:.4g} {unit} | {row['baseline']:.4g} {unit} "
+                f"| {row['ratio']:.3g} | {row['target']:.3g} | {verdict} |"
+            )
+    return "\n".join(lines)
+
+
+def insert(page: str, documents: list[dict[str, Any]]) -> str:
+    """Return the page with these measurements between its marks."""
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    sections = "\n\n".join(map(section, documents))
+    return f"{before}{BEGIN}\n{sections}\n{END}{after}"
+
+
+def measured() -> list[dict[str, Any]]:
+    """Read the results of every machine."""
+    return [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
+
+
+def main() -> None:
+    """Write the page anew."""
+    PAGE.write_text(insert(PAGE.read_text(), measured()))
+    sys.stdout.write(f"written to {PAGE}\n")
+
+
+if __name__ == "__main__":
+    main()
