@@ -26,7 +26,6 @@ from dapperfl.sim.capture import (
     TENSORS,
     CannotRecordError,
     Luck,
-    Replay,
     record,
     signature,
     tensors_of,
@@ -35,48 +34,10 @@ from dapperfl.sim.capture import (
 )
 from dapperfl.sim.counters import Counters
 from dapperfl.sim.packed import Packed
+from dapperfl.sim.recordings import Recordings, Step
 
 SIGNATURES = 4  # kinds of work whose recordings a slot keeps
 logger = logging.getLogger(__name__)
-
-
-@dataclass
-class _Step:
-    """What is known about steps of one batch shape."""
-
-    inputs: Batch  # in their fixed place
-    reads: frozenset[str]  # which parts of the work
-    play: Replay | None = None
-    refused: bool = False
-
-
-@dataclass
-class _Recordings:
-    """The steps seen with works of one signature, and copies of what they read."""
-
-    own: State  # trained by the steps themselves, where it is
-    steps: dict[tuple[Any, ...], _Step] = field(default_factory=dict)
-    parts: dict[str, State] = field(default_factory=dict)
-
-    def _given(self, work: Work, part: str) -> State:
-        return {n: t for n, t in tensors_of(work, part).items() if n not in self.own}
-
-    def refresh(self, work: Work) -> None:
-        """Copy a client's tensors to where recorded steps read them."""
-        for part, state in self.parts.items():
-            overwrite(state, self._given(work, part))
-
-    def static(self, work: Work, reads: frozenset[str]) -> Work:
-        """Return the work as recorded steps see it, with a fixed place for all they read."""
-        for part in reads - self.parts.keys():
-            given = self._given(work, part)
-            self.parts[part] = {name: tensor.detach().clone() for name, tensor in given.items()}
-        return replace(
-            work,
-            model=LocalModel(self.parts.get("model", {}), work.model.submodel),
-            shared=self.parts.get("shared", {}),
-            memory={**self.parts.get("memory", {}), **self.own},
-        )
 
 
 class Slot:
@@ -109,7 +70,7 @@ class Slot:
         self.counters = Counters(self.module)
         self.luck = Luck(self.device)
         self.client = -1  # who had it last
-        self.recorded: dict[tuple[Any, ...], _Recordings] = {}
+        self.recorded: dict[tuple[Any, ...], Recordings] = {}
         self.pool: Any = None
         if self.device.type == "cuda":
             self.pool = torch.cuda.graph_pool_handle()
@@ -135,17 +96,17 @@ class Slot:
         copied = self.state.copy()
         return {name: copied[first] for name, first in self.names.items()}
 
-    def bind(self, work: Work) -> _Recordings:
+    def bind(self, work: Work) -> Recordings:
         """Find the recordings that fit a work, and show them its tensors."""
         key = signature(work)
-        found = self.recorded.pop(key, None) or _Recordings(self.own)
+        found = self.recorded.pop(key, None) or Recordings(self.own)
         found.refresh(work)
         self.recorded[key] = found
         while len(self.recorded) > SIGNATURES:
             del self.recorded[next(iter(self.recorded))]
         return found
 
-    def step(self, batch: Batch, work: Work, recorded: _Recordings) -> None:
+    def step(self, batch: Batch, work: Work, recorded: Recordings) -> None:
         """Take one step and add its loss to the total."""
         key = (tuple(batch.x.shape), batch.x.dtype)
         known = recorded.steps.get(key)
@@ -165,7 +126,7 @@ class Slot:
             with self.luck.in_use(), self.counters.hidden():
                 self._take(known.inputs, work)
 
-    def _first_step(self, batch: Batch, work: Work) -> _Step:
+    def _first_step(self, batch: Batch, work: Work) -> Step:
         """Take a step as it is, and see whether it could be recorded."""
         x = batch.x
         if self.trade.turned and x.dim() == 4:
@@ -177,7 +138,7 @@ class Slot:
         if self.counters.disagree:  # recordings made before do not count
             for each in self.recorded.values():
                 each.steps.clear()
-        step = _Step(inputs, frozenset(looked_at.seen))
+        step = Step(inputs, frozenset(looked_at.seen))
         if others := step.reads - set(TENSORS):
             self._refuse(step, f"its loss reads {', '.join(sorted(others))} of the work")
         elif places:
@@ -188,7 +149,7 @@ class Slot:
             self._refuse(step, "its loss reads tensors that are not on the GPU")
         return step
 
-    def _record(self, step: _Step, recorded: _Recordings, work: Work) -> None:
+    def _record(self, step: Step, recorded: Recordings, work: Work) -> None:
         static = watched(recorded.static(work, step.reads))
         try:
             with self.luck.in_use(), self.counters.hidden():
@@ -202,7 +163,7 @@ class Slot:
         else:
             step.play = play
 
-    def _refuse(self, step: _Step, reason: str) -> None:
+    def _refuse(self, step: Step, reason: str) -> None:
         step.refused = True
         if self.device.type == "cuda":
             _tell_refused(type(self.trade.method).__name__, reason)
