@@ -1,27 +1,13 @@
 """`dapperfl compare` as a user meets it; the runs are written by hand."""
 
 import pytest
-import typer.testing
-from tests.lab.compare.made_up import Scheduler
 
-from dapperfl.cli import app
 from dapperfl.lab.compare.rows import read_rows
 
 
 @pytest.fixture
-def scheduler(monkeypatch):
-    return Scheduler(monkeypatch)
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.delenv("DAPPERFL_DEBUG", raising=False)
-    runner = typer.testing.CliRunner()
-    return lambda *arguments: runner.invoke(
-        app, ["compare", *arguments, "--set", "rounds=2"], prog_name="dapperfl"
-    )
+def cli(call):
+    return lambda *arguments: call("compare", *arguments, "--set", "rounds=2")
 
 
 def test_the_tables_are_shown_and_written(cli, scheduler, tmp_path):

@@ -3,10 +3,8 @@
 import csv
 
 import pytest
-import typer.testing
-from tests.lab.compare.made_up import Scheduler, weights
+from tests.lab.compare.made_up import weights
 
-from dapperfl.cli import app
 from dapperfl.lab.reproduce import product
 from dapperfl.lab.reproduce.plans import PLANS
 
@@ -44,17 +42,8 @@ EXPECTED: dict[str, tuple[int, dict[str, list[tuple[str, str, str]]]]] = {
 
 
 @pytest.fixture
-def scheduler(monkeypatch):
-    return Scheduler(monkeypatch)
-
-
-@pytest.fixture
-def cli(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.delenv("DAPPERFL_DEBUG", raising=False)
-    runner = typer.testing.CliRunner()
-    return lambda *arguments: runner.invoke(app, ["reproduce", *arguments], prog_name="dapperfl")
+def cli(call):
+    return lambda *arguments: call("reproduce", *arguments)
 
 
 @pytest.fixture

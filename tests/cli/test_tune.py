@@ -12,13 +12,11 @@ from dapperfl.lab.resolve import resolve
 
 
 @pytest.fixture
-def cli(tmp_path, monkeypatch):
+def cli(call, monkeypatch):
     """Call the command in an empty folder, with a formula in the place of training."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(MadeUp, "judged", [], raising=False)
     monkeypatch.setattr("dapperfl.lab.tuning.hands.Judge", MadeUp)
-    runner = typer.testing.CliRunner()
-    return lambda *arguments: runner.invoke(app, ["tune", *arguments], prog_name="dapperfl")
+    return lambda *arguments: call("tune", *arguments)
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from dapperfl.core.messages import (
     ClientCost,
     ClientUpdate,
     Device,
+    LeftOut,
     LocalModel,
     Moments,
     StatisticsTask,
@@ -22,7 +23,7 @@ from dapperfl.core.messages import (
 from dapperfl.core.scores import l1_scores
 from dapperfl.core.state import State, snapshot
 from dapperfl.runtime.facts import write_facts
-from dapperfl.runtime.wire import Codec, Stamp
+from dapperfl.runtime.wire import Codec, Parcel, Stamp
 
 NET = tiny_net()
 GRAPH = tiny_graph(NET)
@@ -95,3 +96,10 @@ def assert_same(ours: State, theirs: State) -> None:
         other = theirs[name]
         assert (tensor.dtype, tensor.shape) == (other.dtype, other.shape), name
         assert tensor.numpy().tobytes() == other.contiguous().numpy().tobytes(), name
+
+
+UPDATE = CODEC.encode_reply(update(), STAMP)
+MOMENTS = CODEC.encode_reply(moments(), STAMP)
+LEFT_OUT = CODEC.encode_reply(LeftOut(DEVICE, "the battery is empty"), STAMP)
+MODEL = CODEC.encode_model(GLOBAL)
+PARCEL = Parcel(CODEC.encode_task(TASK, STAMP.run, MODEL), MODEL)

@@ -10,11 +10,16 @@ from tests.runtime.letters import (
     DEVICE,
     GLOBAL,
     GRAPH,
+    LEFT_OUT,
+    MODEL,
+    MOMENTS,
     NET,
+    PARCEL,
     SHARED,
     SMALL,
     STAMP,
     TASK,
+    UPDATE,
     assert_same,
     moments,
     names_in,
@@ -46,13 +51,8 @@ from dapperfl.methods.fpl import FPL
 from dapperfl.runtime.local import Trade
 from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.runtime.training import train_client
-from dapperfl.runtime.wire import Codec, Parcel, Received, parcels
+from dapperfl.runtime.wire import Codec, Received, parcels
 
-UPDATE = CODEC.encode_reply(update(), STAMP)
-MOMENTS = CODEC.encode_reply(moments(), STAMP)
-LEFT_OUT = CODEC.encode_reply(LeftOut(DEVICE, "the battery is empty"), STAMP)
-MODEL = CODEC.encode_model(GLOBAL)
-PARCEL = Parcel(CODEC.encode_task(TASK, STAMP.run, MODEL), MODEL)
 HALF = Codec.of(NET, GRAPH, fp16=True)
 
 

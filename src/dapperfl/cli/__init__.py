@@ -17,6 +17,7 @@ import typer
 from dapperfl import __version__
 from dapperfl.cli import compare, data, report, reproduce, tune
 from dapperfl.cli.border import border, stop
+from dapperfl.cli.options import ConfigFile, Settings
 from dapperfl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -29,15 +30,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(data.app, name="data")
-
-ConfigFile = Annotated[
-    Path | None,
-    typer.Argument(metavar="[CONFIG.toml]", help="Settings; without it, those of the demo."),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change one setting; may be repeated."),
-]
 
 
 class Kind(StrEnum):

@@ -9,21 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dapperfl.cli.border import border
+from dapperfl.cli.options import ConfigFile, Settings
 
 if TYPE_CHECKING:
     from dapperfl.lab.compare.collect import Failure
     from dapperfl.lab.compare.planned import Planned
 
-ConfigFile = Annotated[
-    Path | None,
-    typer.Argument(metavar="[CONFIG.toml]", help="Settings; without it, those of the demo."),
-]
 Methods = Annotated[str, typer.Option(metavar="LIST", help="Variants, separated by commas.")]
 Seeds = Annotated[str, typer.Option(metavar="0,1,2", help="Seeds, separated by commas.")]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all runs; repeatable."),
-]
 Baseline = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Differences are from this variant, else from the best."),

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dapperfl.cli.border import border
-from dapperfl.cli.compare import Settings, Workers, command_line, end, tell_files
+from dapperfl.cli.compare import Workers, command_line, end, tell_files
+from dapperfl.cli.options import Settings
 
 if TYPE_CHECKING:
     from dapperfl.lab.compare.collect import Failure

@@ -10,21 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dapperfl.cli.border import border
+from dapperfl.cli.options import ConfigFile, Settings
 
 if TYPE_CHECKING:
     from dapperfl.lab.config import Config
 
-ConfigFile = Annotated[
-    Path | None,
-    typer.Argument(metavar="[CONFIG.toml]", help="What to start from; else the demo."),
-]
 Space = Annotated[
     list[str] | None,
     typer.Option(metavar="KEY=FORM", help="What to search; may be repeated."),
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a setting of all trials; repeatable."),
 ]
 
 

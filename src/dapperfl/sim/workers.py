@@ -5,12 +5,9 @@ worker that dies leaves its client to the others. Each worker has a thread here 
 the threads and the runner share one list of jobs.
 """
 
-import json
 import logging
-import os
 import socket
 import subprocess
-import sys
 import threading
 import weakref
 from collections import OrderedDict, deque
@@ -20,15 +17,12 @@ from typing import Any
 
 from dapperfl.core.messages import Assignment, StatisticsTask
 from dapperfl.core.state import State
+from dapperfl.runtime.children import start_child
 from dapperfl.runtime.training import ClientData
 from dapperfl.sim.errands import Done, Order, Refusal, Setup
 from dapperfl.sim.parcels import Channel
 
 HELD = 64  # devices whose data a worker keeps
-_START = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
-    "from dapperfl.sim.errands import serve; serve(int(sys.argv[2]))"
-)
 logger = logging.getLogger(__name__)
 
 
@@ -184,13 +178,9 @@ class _Worker:
 
 def _start(end: int) -> subprocess.Popen[bytes]:
     """Start a process that runs nothing of the caller's program, only this module."""
-    return subprocess.Popen(
-        [sys.executable, "-c", _START, json.dumps(sys.path), str(end)],
-        pass_fds=(end,),
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
-        process_group=0,  # Ctrl-C is for the parent, which then ends its workers
-    )
+    one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    target = "dapperfl.sim.errands:serve"
+    return start_child(target, end, environment=one, new_session=False)
 
 
 class _RefusedError(Exception):

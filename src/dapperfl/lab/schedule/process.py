@@ -3,21 +3,14 @@
 import os
 import signal
 import subprocess
-import sys
 from contextlib import suppress
 from multiprocessing.connection import Pipe
 from typing import IO
 
 from dapperfl.lab.schedule.memory import Memory
 from dapperfl.lab.schedule.worker import Message, Task
+from dapperfl.runtime.children import start_child
 
-# The worker finds modules where we do; unlike multiprocessing, it does not import our main script.
-_PROGRAM = """
-import sys
-sys.path[:] = {path!r}
-from dapperfl.lab.schedule.worker import main
-main({handle})
-"""
 _SECONDS_TO_END = 10
 
 
@@ -31,18 +24,12 @@ class Worker:
         self.memory: dict[str, Memory] = {}
         self.last_words = ""  # of what it wrote itself, such as a crash in C
         self._link, theirs = Pipe()
-        code = _PROGRAM.format(path=sys.path, handle=theirs.fileno())
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-u", "-c", code],
-                stdin=subprocess.DEVNULL,
+            self._process = start_child(
+                "dapperfl.lab.schedule.worker:main",
+                theirs.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                bufsize=0,
-                pass_fds=[theirs.fileno()],
-                # See dapperfl.cli.main: idle threads must not spin.
-                env={"GOMP_SPINCOUNT": "10000", **os.environ},
-                start_new_session=True,  # Ctrl-C is for us; we end the workers
             )
         assert self._process.stdout is not None
         self._output: IO[bytes] | None = self._process.stdout

@@ -7,7 +7,6 @@ import logging
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -18,14 +17,7 @@ import torch
 from dapperfl.errors import ConfigError
 from dapperfl.lab.config import Config, EngineConfig
 from dapperfl.lab.tuning.judging import Broken, Judge, Message, Step
-
-# Unlike multiprocessing, this does not import the main script, which may be a notebook.
-_PROGRAM = """
-import sys
-sys.path[:] = {path!r}
-from dapperfl.lab.tuning.hands import serve
-serve({handle})
-"""
+from dapperfl.runtime.children import start_child
 
 
 class Here:
@@ -89,16 +81,9 @@ class Elsewhere:
 
     def _start(self) -> None:
         self.link, theirs = Pipe()
-        code = _PROGRAM.format(path=sys.path, handle=theirs.fileno())
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-c", code],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                # See dapperfl.cli.main: idle threads must not spin.
-                env={"GOMP_SPINCOUNT": "10000", **os.environ},
-                start_new_session=True,  # Ctrl-C is for us; we end the others
+            self._process = start_child(
+                "dapperfl.lab.tuning.hands:serve", theirs.fileno(), stdout=subprocess.DEVNULL
             )
 
     def hear(self) -> Message:
