@@ -133,6 +133,7 @@ def _run(config: "Config", out: Path, resume: bool, track: list[str]) -> None:
     console.print(results(summary))
     typer.echo(f"run folder: {out}")
     typer.echo(f"in Python:  net = dapperfl.load_run({str(out)!r})")
+    typer.echo(f"as a page:  dapperfl report {shlex.quote(str(out))}")
 
 
 @app.command("list")
