@@ -8,6 +8,7 @@ from dapperfl.core.fusion import fuse
 from dapperfl.core.losses import feature_norm
 from dapperfl.core.messages import ClientCost, ClientUpdate, Device, LocalModel, Work
 from dapperfl.core.net import Batch, Net
+from dapperfl.core.rng import Dice
 from dapperfl.core.scores import l1_scores
 from dapperfl.core.state import snapshot
 from dapperfl.methods.dapperfl import DapperFL
@@ -101,3 +102,29 @@ def test_the_update_recovers_what_was_cut():
     expected = submodel.scatter(small, server.weights)
     for name, tensor in after.weights.items():
         assert torch.allclose(tensor.double(), expected[name].double()), name
+
+
+def test_who_never_holds_the_whole_net_gets_its_part_from_the_server():
+    method = DapperFL(dense="never", multiple=1)
+    server = method.init(work().model, [DEVICE])
+    assignment = method.assign(server, DEVICE, 5, Dice(0, 1, 0))
+    assert assignment is not None
+    expected = l1_scores(GRAPH, server.weights).top(0.5, scope="inner", multiple=1)
+    assert assignment.model.submodel.to_lists() == expected.to_lists()
+    assert cost(assignment.model.submodel).parameters <= 0.5 * cost(GRAPH.full()).parameters
+    assert not any(method.acts_after(epoch) for epoch in range(1, 6))
+    assert not method.can_measure(DEVICE)
+    assert method.can_measure(Device(1, "light", 0.0, 8))
+
+
+@pytest.mark.parametrize("dense", ["full", "batches"])
+def test_others_get_the_whole_net_and_may_measure_it(dense):
+    method = DapperFL(dense=dense)
+    server = method.init(work().model, [DEVICE])
+    assignment = method.assign(server, DEVICE, 5, Dice(0, 1, 0))
+    assert assignment is not None
+    assert assignment.model is server.model
+    assert method.can_measure(DEVICE)
+    assert [method.acts_after(epoch) for epoch in (1, 2, 3)] == [True, False, False]
+    early = [method.batches_before_acting(epoch) for epoch in (1, 2)]
+    assert early == [2 if dense == "batches" else None, None]

@@ -39,8 +39,11 @@ def masked_reference(net: nn.Module, work: Work, method: DapperFL) -> State:
     optimiser = torch.optim.SGD(net.parameters(), lr=0.05, momentum=0.9, weight_decay=1e-3)
     start = snapshot(net)
     submodel = None
-    for epoch in (1, 2, 3):
+    dense = method.dense_batches if method.dense == "batches" else 4  # all of the first epoch
+    steps = 0
+    for _ in (1, 2, 3):
         for batch in data().epoch(rng):
+            steps += 1
             optimiser.zero_grad()
             cross_entropy(net(batch.x.double()), batch.y).backward()
             optimiser.step()
@@ -50,7 +53,8 @@ def masked_reference(net: nn.Module, work: Work, method: DapperFL) -> State:
                     state = optimiser.state[parameter]
                     momentum = submodel.mask({name: state["momentum_buffer"]})[name]
                     state["momentum_buffer"] = momentum
-        if epoch == 1:
+            if steps != dense:
+                continue
             alpha = fusion_factor(work.round_num, method.alpha_0, method.alpha_min, method.epsilon)
             fused = fuse(start, snapshot(net), alpha)
             submodel = method.prune(LocalModel(fused, work.model.submodel), work.device.rho)
@@ -62,10 +66,13 @@ def masked_reference(net: nn.Module, work: Work, method: DapperFL) -> State:
     return submodel.slice(net.state_dict())
 
 
-@pytest.mark.parametrize("scope", ["inner", "all"])
-def test_a_client_trains_its_shrunk_net_as_a_masked_one(scope):
+@pytest.mark.parametrize(
+    ("scope", "dense", "batches"),
+    [("inner", "full", 1), ("all", "full", 1), ("all", "batches", 1), ("all", "batches", 3)],
+)
+def test_a_client_trains_its_shrunk_net_as_a_masked_one(scope, dense, batches):
     net = tiny_net()
-    method = DapperFL(gamma=0.0, scope=scope, multiple=1)
+    method = DapperFL(gamma=0.0, scope=scope, multiple=1, dense=dense, dense_batches=batches)
     work = work_for(net, 0.4)
     double = LocalModel(
         {n: t.double() if t.is_floating_point() else t for n, t in work.model.weights.items()},
@@ -142,6 +149,16 @@ def test_costs_count_the_dense_epoch_and_the_small_ones():
     assert update.cost.bytes_up == small.upload_bytes
     assert update.cost.bytes_down == full.upload_bytes
     assert update.num_samples == 14
+
+
+@pytest.mark.parametrize(("batches", "dense"), [(1, 4), (3, 12), (4, 14), (9, 14)])
+def test_costs_count_the_dense_batches_however_few_there_are(batches, dense):
+    net = tiny_net()
+    method = DapperFL(scope="all", dense="batches", dense_batches=batches)
+    update = train_client(Trade(method, net, SETTINGS), work_for(net, 0.5), data(), seed=0).update
+    full, small = cost(tiny_graph(net).full()), cost(update.model.submodel)
+    rest = 3 * 14 - dense
+    assert update.cost.train_flops == dense * full.train_flops + rest * small.train_flops
 
 
 def test_a_loss_that_is_not_finite_ends_the_clients_round():

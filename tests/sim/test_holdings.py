@@ -1,11 +1,13 @@
 """Data is made ready for those who take part, and only held while they are recent."""
 
+from dataclasses import replace
+
 import pytest
 from tests.tiny import tiny_examples, tiny_federation
 
 from dapperfl.data.batches import Batches
 from dapperfl.data.benchmark import Examples
-from dapperfl.sim.holdings import Holdings
+from dapperfl.sim.holdings import Holdings, kept_aside
 
 
 @pytest.fixture
@@ -54,3 +56,17 @@ def test_a_fleet_that_always_takes_part_stays_ready():
     first = {device: world.data[device] for device in world.data}
     list(world.rounds())
     assert all(world.data[device] is batches for device, batches in first.items())
+
+
+def test_what_nobody_trains_on_is_put_together_by_domain():
+    world = tiny_federation((0.0, 0.0, 0.0))
+    homes = [device.domain for device in world.devices]
+    aside = {device.id: tiny_examples(3 + device.id, homes[device.id]) for device in world.devices}
+    reserve = {homes[0]: tiny_examples(7, homes[0], 9), "none left": tiny_examples(0, "none left")}
+    found = kept_aside(replace(world, validation=aside, reserve=reserve))
+    sizes = dict.fromkeys(homes, 0)
+    for device in world.devices:
+        sizes[device.domain] += 3 + device.id
+    sizes[homes[0]] += 7
+    assert {name: len(examples) for name, examples in found.items()} == sizes
+    assert found[homes[0]].images[:7].equal(reserve[homes[0]].images)

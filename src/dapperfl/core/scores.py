@@ -58,6 +58,29 @@ def l1_scores(graph: "ChannelGraph", state: State) -> Scores:
     return Scores(graph, _by_group(graph, total))
 
 
+def gated_scores(graph: "ChannelGraph", state: State) -> Scores:
+    """Weigh the l1 score of a channel by how far its batch and group norms are open.
+
+    A channel that few devices keep is averaged towards silence, and so stays out of the others'
+    nets as well: all levels agree on a common core.
+    """
+    total = torch.zeros(sum(group.size for group in graph.groups) + 1, dtype=torch.float64)
+    layers = torch.zeros_like(total)
+    gates, channels = [], []
+    for name in sorted(graph.gates):
+        ids = graph.axes[name][0]
+        if ids is not None and name.endswith("weight"):
+            gates.append(state[name].detach().double().abs())
+            channels.append(ids % len(total))
+    if gates:
+        places = torch.cat(channels)
+        total.index_add_(0, places, torch.cat(gates).cpu())
+        layers.index_add_(0, places, torch.ones(len(places), dtype=torch.float64))
+    opened = torch.where(layers > 0, total / layers.clamp_min(1), 1.0)
+    plain = l1_scores(graph, state).values
+    return Scores(graph, {g: plain[g] * each for g, each in _by_group(graph, opened).items()})
+
+
 def random_scores(graph: "ChannelGraph", rng: torch.Generator) -> Scores:
     """Score channels at random: every submodel of a size is equally likely."""
     count = sum(group.size for group in graph.groups) + 1

@@ -64,3 +64,12 @@ class Federation:
     flip: bool = False
     pad: int = 4
     validation: Mapping[int, Examples] = field(default_factory=dict)  # kept aside, by device id
+    reserve: Mapping[str, Examples] = field(default_factory=dict)  # held by nobody, by domain
+    picture: tuple[int, ...] = ()  # channels, height, width; needed where no pictures are here
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """What one picture looks like: channels, height, width."""
+        for examples in (*self.train.values(), *self.test.values()):
+            return tuple(examples.images.shape[1:])
+        return self.picture

@@ -69,6 +69,10 @@ class Method:
         """How the global model gets its batch-norm statistics."""
         return "average"
 
+    def can_measure(self, device: Device) -> bool:
+        """Tell whether a device may be asked to run the whole net for its statistics."""
+        return True
+
     # --- server ---
 
     def compact(self, server: ServerState, rho: float) -> Submodel:
@@ -118,6 +122,10 @@ class Method:
     def acts_after(self, epoch: int) -> bool:
         """Tell whether `after_epoch` does anything; if not, nobody waits for the weights."""
         return type(self).after_epoch is not Method.after_epoch
+
+    def batches_before_acting(self, epoch: int) -> int | None:
+        """Say after how many batches of an epoch `after_epoch` acts; None: at the epoch's end."""
+        return None
 
     def report(self, net: Net, batches: Iterable[Batch], work: Work) -> Report:
         """Return what to send beside the weights, and what to keep for later rounds."""

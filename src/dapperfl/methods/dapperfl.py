@@ -15,9 +15,10 @@ from dapperfl.core.aggregation import Aggregator, RecoveredMean, Recovery
 from dapperfl.core.channels import Scope
 from dapperfl.core.fusion import fuse, fusion_factor
 from dapperfl.core.losses import feature_norm
-from dapperfl.core.messages import LocalModel, ServerState, Work
+from dapperfl.core.messages import Assignment, Device, LocalModel, ServerState, Work
 from dapperfl.core.net import Batch, Net
-from dapperfl.core.scores import l1_scores
+from dapperfl.core.rng import Dice
+from dapperfl.core.scores import gated_scores, l1_scores
 from dapperfl.core.submodel import Submodel
 from dapperfl.methods.base import Method, Statistics
 from dapperfl.settings import Range, setting
@@ -40,6 +41,15 @@ class DapperFL(Method):
     )
     multiple: int = setting(
         8, "channel counts are multiples of this where the budget allows", Range(1)
+    )
+    dense: Literal["full", "batches", "never"] = setting(
+        "full",
+        "what a device trains before it prunes: an epoch, some batches, or nothing: then the "
+        "server prunes, and no device holds more than its level allows",
+    )
+    dense_batches: int = setting(2, "how many batches these are", Range(1))
+    importance: Literal["l1", "gated"] = setting(
+        "l1", "what the strongest channels are: by l1 norm, or by that times their norm's weight"
     )
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -72,7 +82,8 @@ class DapperFL(Method):
 
     def prune(self, model: LocalModel, rho: float) -> Submodel:
         """Keep the channels with the largest l1 norm (Algorithm 1, line 3)."""
-        scores = l1_scores(model.submodel.graph, model.weights)
+        score = l1_scores if self.importance == "l1" else gated_scores
+        scores = score(model.submodel.graph, model.weights)
         return scores.top(rho, scope=self.scope, multiple=self.multiple)
 
     def loss(self, net: Net, batch: Batch, work: Work) -> Tensor:
@@ -83,9 +94,25 @@ class DapperFL(Method):
         penalty = feature_norm(z, self.dar_power, self.dar_reduce)
         return cross_entropy(logits, batch.y) + self.gamma * penalty
 
+    def assign(
+        self, server: ServerState, device: Device, epochs: int, dice: Dice
+    ) -> Assignment | None:
+        """Send the global model, or its part for those who never hold the whole."""
+        if self.dense != "never":
+            return super().assign(server, device, epochs, dice)
+        return Assignment(server.round_num + 1, device, self.take_home(server, device.rho), epochs)
+
+    def can_measure(self, device: Device) -> bool:
+        """Only those without a limit run the whole net where nobody else ever holds it."""
+        return self.dense != "never" or device.rho == 0
+
     def acts_after(self, epoch: int) -> bool:
-        """Only the first epoch is dense."""
-        return epoch == 1
+        """Only the first epoch, or a part of it, is dense."""
+        return epoch == 1 and self.dense != "never"
+
+    def batches_before_acting(self, epoch: int) -> int | None:
+        """The dense part may be shorter than an epoch."""
+        return self.dense_batches if epoch == 1 and self.dense == "batches" else None
 
     def after_epoch(self, epoch: int, local: LocalModel, work: Work) -> LocalModel:
         """After the dense epoch, fuse (Eq. 1, 2), then prune (Algorithm 1)."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from typing import Protocol
 
 import torch
@@ -94,32 +95,47 @@ def client_round(
     batches = generator(seed, "batches", work.round_num, work.device.id)
     local = start(work, method.own(work))
     work = local.work
-    bill = _Bill(method.extra_forwards(work), data.num_samples)
-    losses: list[Tensor] = []
+    bill = _Bill(method.extra_forwards(work))
+    losses: list[tuple[int, Tensor]] = []
     for epoch in range(1, work.epochs + 1):
-        bill.count_epoch(cost(local.submodel))
-        losses.append(local.run_epoch(data.epoch(batches)))
-        if method.acts_after(epoch):
-            yield
-            model = local.model()
-            after = method.after_epoch(epoch, model, work)
-            if after is not model:
-                local.follow(model, after)
+        acts = method.acts_after(epoch)
+        for part in _parts(data.epoch(batches), method.batches_before_acting(epoch)):
+            seen = _Counted(part)
+            losses.append((epoch, local.run_epoch(seen)))
+            bill.count(cost(local.submodel), seen.examples)
+            if acts:
+                yield
+                model = local.model()
+                after = method.after_epoch(epoch, model, work)
+                if after is not model:
+                    local.follow(model, after)
+            acts = False
     yield
     clean = _Counted(data.clean(LARGE_BATCH))
     report = method.report(local.net, clean, work)
     bill.flops += 2 * cost(local.submodel).macs * clean.examples
     kept = {name: tensor.detach().clone() for name, tensor in local.own.items()}
     final = local.model()
-    _check_finite(torch.stack(losses).tolist(), final.weights)
-    metrics = {"loss": float(losses[-1])}
+    found = torch.stack([loss for _, loss in losses]).tolist()
+    _check_finite([epoch for epoch, _ in losses], found, final.weights)
+    metrics = {"loss": found[-1]}
     spent = bill.total(work, final, report)
     update = ClientUpdate(work.device, final, data.num_samples, spent, report.shared, metrics)
     return Trained(update, kept | {name: t.detach() for name, t in report.memory.items()})
 
 
+def _parts(batches: Iterator[Batch], first: int | None) -> Iterator[Iterator[Batch]]:
+    """Cut an epoch in two after its first batches; a short one has one part only."""
+    if first is None:
+        yield batches
+        return
+    yield islice(batches, first)
+    for batch in batches:  # there is a second part, if there is a batch left
+        yield chain([batch], batches)
+
+
 class _Counted:
-    """Counts the examples that a report looks at, each of which costs a forward pass."""
+    """Counts the examples that somebody looks at, each of which costs a pass."""
 
     def __init__(self, batches: Iterator[Batch]) -> None:
         self.batches = batches
@@ -136,12 +152,11 @@ class _Bill:
     """What a client's round costs, counted while it goes."""
 
     frozen: int  # nets held beside the trained one, each of which sees every batch
-    num_samples: int
     flops: int = 0
     peak: int = 0
 
-    def count_epoch(self, now: Cost) -> None:
-        self.flops += (now.train_flops + 2 * now.macs * self.frozen) * self.num_samples
+    def count(self, now: Cost, examples: int) -> None:
+        self.flops += (now.train_flops + 2 * now.macs * self.frozen) * examples
         self.peak = max(self.peak, now.parameters * (1 + self.frozen))
 
     def total(self, work: Work, final: LocalModel, report: Report) -> ClientCost:
@@ -157,9 +172,9 @@ class _Bill:
         )
 
 
-def _check_finite(losses: list[float], weights: State) -> None:
+def _check_finite(epochs: list[int], losses: list[float], weights: State) -> None:
     """Refuse what no server should average; the device is asked once, not once a tensor."""
-    for epoch, loss in enumerate(losses, 1):
+    for epoch, loss in zip(epochs, losses, strict=True):
         if not math.isfinite(loss):
             raise RunError(f"the loss is {loss} in epoch {epoch}; try a smaller train.lr")
     floats = {name: tensor for name, tensor in weights.items() if tensor.is_floating_point()}

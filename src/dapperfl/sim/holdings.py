@@ -42,8 +42,8 @@ class Holdings(Mapping[int, Batches]):
 
 
 def kept_aside(federation: Federation) -> dict[str, Examples]:
-    """Put the devices' validation data together by domain."""
-    parts: dict[str, list[Examples]] = {}
+    """Put what no device trains on together by domain: kept by devices, or held by nobody."""
+    parts = {name: [examples] for name, examples in federation.reserve.items() if len(examples)}
     for device in federation.devices:
         examples = federation.validation.get(device.id)
         if examples is not None and len(examples):

@@ -15,6 +15,7 @@ from dapperfl.data.partition.fair import fair
 from dapperfl.data.partition.fleet import Fleet, Shares
 from dapperfl.data.partition.iid import iid
 from dapperfl.data.partition.paper import paper
+from dapperfl.data.partition.reserve import put_by
 from dapperfl.data.partition.settings import PartitionSettings, ProtocolName
 from dapperfl.data.partition.validation import set_aside
 from dapperfl.errors import ConfigError
@@ -56,7 +57,8 @@ def partition(
     """
     fraction = benchmark.fraction if settings.fraction is None else settings.fraction
     fleet = Fleet(devices, tuple(rhos), seed, fraction, settings)
-    shares = PROTOCOLS[settings.protocol](_seen(benchmark, settings.held_out), fleet)
+    open_to_all, reserve = put_by(_seen(benchmark, settings.held_out), fleet)
+    shares = PROTOCOLS[settings.protocol](open_to_all, fleet)
     train, validation = _with_validation(shares.held, fleet)
     return Federation(
         devices=tuple(
@@ -71,6 +73,7 @@ def partition(
         flip=shares.flip,
         pad=benchmark.pad,
         validation=validation,
+        reserve=reserve,
     )
 
 

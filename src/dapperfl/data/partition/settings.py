@@ -38,6 +38,12 @@ class PartitionSettings:
     validation: float = setting(
         0.0, "share of its pictures that each device keeps aside", Range(0, below=1)
     )
+    reserve: int = setting(
+        0,
+        "training pictures of each domain that no device gets, to choose between methods by; of a "
+        "small domain a quarter at most",
+        Range(0),
+    )
 
     def __post_init__(self) -> None:
         """Refuse what is out of range, and what the protocol would not look at."""

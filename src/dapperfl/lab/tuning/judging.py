@@ -89,7 +89,7 @@ def blinded(federation: Federation) -> Federation:
             "no device keeps anything aside to judge trials by; raise data.validation, or give "
             "the devices more pictures"
         )
-    return replace(federation, test=aside, validation={})
+    return replace(federation, test=aside, validation={}, reserve={})
 
 
 def score_of(rounds: Sequence[Mapping[str, float]]) -> float:

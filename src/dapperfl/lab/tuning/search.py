@@ -111,7 +111,7 @@ def _search(config: Config, plan: Plan, out: Path, extent: _Extent, show: Show) 
 
 
 def _with_validation(config: Config) -> Config:
-    if config.data.validation > 0:
+    if config.data.validation > 0 or config.data.reserve > 0:
         return config
     _log.info(
         "data.validation is 0: in the trials, devices keep %g of their pictures aside", VALIDATION
