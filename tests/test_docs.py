@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 
+from dapperfl.lab.compare.planned import plan_runs
+from dapperfl.lab.compare.rows import read_rows
+from dapperfl.lab.compare.variants import Variant
+from dapperfl.lab.reproduce.plans import PLANS, base_of
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCKS = [
@@ -70,6 +75,32 @@ def test_tables_of_results_are_those_of_their_rows():
         assert script.insert(text, ROOT / "results" / name) == text, name
     rows = script.read_rows(script.CSV)
     assert script.page(rows) == script.PAGE.read_text()
+
+
+def test_the_page_of_results_is_what_its_rows_make(tmp_path):
+    script = load_script("docs/make_results.py")
+    text = script.PAGE.read_text()
+    assert len(script.published()) >= 2
+    assert script.made(text, images=tmp_path) == text
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert "results.png" in drawn
+    shown = set(re.findall(r"\(images/([^)]+)\)", text))
+    assert shown == drawn
+    assert all((script.IMAGES / name).exists() for name in shown)
+
+
+def test_published_rows_are_of_runs_that_the_package_still_plans():
+    """Otherwise a table could not be continued, or would mix old and new settings."""
+    for name, path in load_script("docs/make_results.py").published().items():
+        plan = PLANS[name.removesuffix("-fair")]
+        overrides = ["engine.precision=bf16"]
+        overrides += ["data.protocol=fair"] if name.endswith("-fair") else []
+        for row in read_rows(path):
+            base = base_of(plan, row["base"], overrides, quick=False)
+            settings = tuple(text for text in row["settings"].split("; ") if text)
+            variant = Variant(row["method"], row["preset"], settings, row["label"])
+            [run] = plan_runs(base, [variant], [int(row["seed"])])
+            assert run.id == row["id"], f"{name}: {row['label']}"
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,19 @@ from dapperfl.lab.config import Config, to_keys
 from dapperfl.lab.fields import show
 
 # Where and by which hands a run was computed says nothing about what was computed.
-_IRRELEVANT = ("seed", "checkpoint_every", "data.root", "engine.")
+_IRRELEVANT = ("seed", "checkpoint_every", "data.root", "engine.", "deploy.")
 _RELEVANT = ("engine.precision",)
+# Settings that are younger than published rows, and the values that change nothing: a row keeps
+# its id when the package learns something new.
+_LATER = {
+    "data.reserve": 0,
+    "method.dense": "full",
+    "method.dense_batches": 2,
+    "method.importance": "l1",
+}
+
+
+_NEVER = object()  # equal to no value
 
 
 @dataclass(frozen=True)
@@ -68,7 +79,7 @@ def _digest(config: Config, but: tuple[str, ...]) -> str:
     keys = {
         key: value
         for key, value in to_keys(config).items()
-        if key in _RELEVANT or not key.startswith(but)
+        if (key in _RELEVANT or not key.startswith(but)) and _LATER.get(key, _NEVER) != value
     }
     text = json.dumps(keys, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]

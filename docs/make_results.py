@@ -1,0 +1,151 @@
+"""Write docs/results.md anew from results/*.csv: `python docs/make_results.py`.
+
+Every name that `dapperfl reproduce` knows and whose rows are in results/ gets its tables between
+its marks on the page, and its figures in docs/images/. Text between the marks is made; all other
+text of the page is written by hand and stays.
+"""
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from dapperfl.lab.compare.collect import rounds_beside
+from dapperfl.lab.compare.formats import to_markdown
+from dapperfl.lab.compare.log import origin
+from dapperfl.lab.compare.rows import Row, read_rows
+from dapperfl.lab.groups import spread
+from dapperfl.lab.reproduce.paper import paper_table
+from dapperfl.lab.reproduce.plans import PLANS
+from dapperfl.lab.reproduce.render import render
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE, RESULTS, IMAGES = ROOT / "docs/results.md", ROOT / "results", ROOT / "docs/images"
+MAIN = {"digits": "table-digits", "office": "table-office"}  # what the summary is made of
+BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#999999"
+
+
+def published(folder: Path = RESULTS) -> dict[str, Path]:
+    """Find the rows of every name, such as table-digits or table-digits-fair."""
+    known = "|".join(map(re.escape, PLANS))
+    found = {path.stem: path for path in sorted(folder.glob("*.csv"))}
+    return {name: path for name, path in found.items() if re.fullmatch(rf"({known})(-fair)?", name)}
+
+
+def section(name: str, path: Path, images: Path = IMAGES) -> str:
+    """Return the tables of a name, and draw its figures."""
+    plan = PLANS[name.removesuffix("-fair")]
+    beside = rounds_beside(path)
+    product = render(plan, read_rows(path), read_rows(beside) if beside.exists() else [])
+    parts = [to_markdown(table) for table in product.document.tables]
+    for ending, figure in product.figures.items():
+        picture = images / f"{name}{ending}.png"
+        figure.savefig(picture)
+        parts.append(f"![{product.document.title}](images/{picture.name})\n")
+    parts += [f"{line}\n" for line in origin(path.with_suffix(".json"))]
+    remarks = "".join(f"- {remark}\n" for remark in product.document.remarks)
+    return "\n".join([*parts, remarks] if remarks else parts)
+
+
+def by_label(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Put the seeds of a method together, in the order of the table."""
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["label"], []).append(row)
+    return found
+
+
+def summary(tables: dict[str, dict[str, list[Row]]]) -> str:
+    """Return one line a method: accuracy beside the paper's, and what it costs."""
+    head = [""]
+    for base in tables:
+        head += [f"{base}: last five", "best round", "the paper's best"]
+    head += ["sent", "training FLOPs"]
+    lines = [_line(head), "|---|" + "---:|" * (len(head) - 1)]
+    for label in dict.fromkeys(label for table in tables.values() for label in table):
+        lines.append(_line([label, *_cells(label, tables)]))
+    return "\n".join(lines) + "\n"
+
+
+def _cells(label: str, tables: dict[str, dict[str, list[Row]]]) -> Iterator[str]:
+    for base, table in tables.items():
+        rows = table.get(label)
+        if rows is None:
+            yield from ("", "", "")
+            continue
+        for mark in ("last5", "best"):
+            found = spread(float(row[mark]) for row in rows)
+            yield f"{found.mean:.1f}" + (f" ({found.std:.1f})" if found.std is not None else "")
+        printed = paper_table("accuracy", base).rows.get(label.partition(":")[0])
+        yield f"{printed['global'].mean:.1f}" if printed else ""
+    for column in ("bytes_up", "flops"):
+        shares = []
+        for table in tables.values():
+            if label in table and "fedavg" in table:
+                ours, full = (
+                    fmean(float(r[column]) for r in table[each]) for each in (label, "fedavg")
+                )
+                shares.append(100 * ours / full)
+        yield f"{fmean(shares):.0f} %" if shares else ""
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def draw(tables: dict[str, dict[str, list[Row]]], path: Path) -> None:
+    """Draw every seed of every method as a dot, and their mean as a line."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    labels = list(dict.fromkeys(label for table in tables.values() for label in table))
+    size = (5.2 * len(tables), 1.2 + 0.3 * len(labels))
+    figure = Figure(figsize=size, layout="constrained", dpi=140)
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
+    for axes, (base, table) in zip(grid, tables.items(), strict=True):
+        for place, label in enumerate(labels):
+            values = [float(row["last5"]) for row in table.get(label, [])]
+            colour = ORANGE if label.startswith("dapperfl") else BLUE
+            axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.5, ms=5, mew=0)
+            if values:
+                mean = fmean(values)
+                axes.plot([mean, mean], [place - 0.32, place + 0.32], color=colour, lw=2.4)
+        if "fedavg" in table:
+            level = fmean(float(row["last5"]) for row in table["fedavg"])
+            axes.axvline(level, color=GREY, lw=1, ls="--", zorder=0)
+        axes.set_title(base)
+        axes.set_xlabel("accuracy of the last five rounds [%], mean over domains")
+        axes.grid(axis="x", alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    grid[0].set_yticks(range(len(labels)), labels)
+    grid[0].invert_yaxis()
+    figure.savefig(path)
+
+
+def insert(page: str, name: str, text: str) -> str:
+    """Return the page with a text between the marks of a name."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    if begin not in page or end not in page:
+        raise SystemExit(f"docs/results.md has no place for {name}: write {begin} and {end}")
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n{text}{end}{rest.partition(end)[2]}"
+
+
+def made(page: str, images: Path = IMAGES, folder: Path = RESULTS) -> str:
+    """Return the page as the rows would have it, and draw its figures."""
+    files = published(folder)
+    tables = {b: by_label(read_rows(files[n])) for b, n in MAIN.items() if n in files}
+    if tables:
+        draw(tables, images / "results.png")
+        text = f"{summary(tables)}\n![every seed of every method](images/results.png)\n"
+        page = insert(page, "summary", text)
+    for name, path in files.items():
+        page = insert(page, name, section(name, path, images))
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(made(PAGE.read_text()))
+    sys.stdout.write(f"written to {PAGE}\n")
