@@ -41,6 +41,13 @@ Statistics = Literal["average", "recalibrate"]
 class Method:
     """Base of all methods; its fields are the hyper-parameters, its functions the algorithm."""
 
+    weight_power: float = setting(
+        1.0,
+        "a device weighs its number of samples to this power in the mean: 1 as in FedAvg, 0 all "
+        "alike",
+        Range(0, at_most=1),
+    )
+
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
 
     def __post_init__(self) -> None:
@@ -93,8 +100,12 @@ class Method:
         """Fold the updates that came, one at a time, into the next server state."""
         mean = self.aggregator(server)
         for update in updates:
-            mean.add(update.model, update.num_samples)
+            mean.add(update.model, self.weight(update))
         return server.advance(mean.result())
+
+    def weight(self, update: ClientUpdate) -> float:
+        """Say how much an update counts in the mean."""
+        return float(update.num_samples**self.weight_power)
 
     def take_home(self, server: ServerState, rho: float) -> LocalModel:
         """Return the compact model of a level, cut from the global one."""

@@ -102,13 +102,13 @@ class NeFL(NestedMethod):
     def update(self, server: ServerState, updates: Iterable[ClientUpdate]) -> ServerState:
         """Average shared weights over holders, and norms and steps within each level."""
         ladder = _ladder(server)
-        rungs: dict[float, list[tuple[State, int]]] = {}
+        rungs: dict[float, list[tuple[State, float]]] = {}
 
         def sorted_out() -> Iterator[ClientUpdate]:
             for update in updates:
                 rho = ladder[int(update.shared["rung"])]
                 own = _inconsistent(update.model.submodel, update.model.weights)
-                rungs.setdefault(rho, []).append((own, update.num_samples))
+                rungs.setdefault(rho, []).append((own, self.weight(update)))
                 yield update
 
         after = super().update(server, sorted_out())
@@ -118,13 +118,13 @@ class NeFL(NestedMethod):
         return server.advance(after.weights | _of_level(extra, ladder[-1]), extra)
 
 
-def _mean(parts: Sequence[tuple[State, int]]) -> State:
-    """Average states of one shape by samples; of counters, take the largest."""
-    total = sum(samples for _, samples in parts)
+def _mean(parts: Sequence[tuple[State, float]]) -> State:
+    """Average states of one shape by weight; of counters, take the largest."""
+    total = sum(weight for _, weight in parts)
     mean: State = {}
     for name, first in parts[0][0].items():
         if is_averaged(first):
-            weighted = [state[name].double() * samples for state, samples in parts]
+            weighted = [state[name].double() * weight for state, weight in parts]
             mean[name] = (torch.stack(weighted).sum(0) / total).to(first.dtype)
         else:
             mean[name] = torch.stack([state[name] for state, _ in parts]).amax(0)

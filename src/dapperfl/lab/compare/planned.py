@@ -24,6 +24,7 @@ _LATER = {
     "method.dense": "full",
     "method.dense_batches": 2,
     "method.importance": "l1",
+    "method.weight_power": 1.0,
 }
 
 
