@@ -148,6 +148,20 @@ class Method:
 
 
 @dataclass(frozen=True, kw_only=True)
+class MeasuringMethod(Method):
+    """A method whose global net can have its batch-norm statistics measured anew."""
+
+    bn_statistics: Statistics = setting(
+        "average", "average the clients' batch-norm statistics, or measure them anew"
+    )
+
+    @property
+    def statistics(self) -> Statistics:
+        """Averaged, or recalibrated for the new global net in a phase of their own."""
+        return self.bn_statistics
+
+
+@dataclass(frozen=True, kw_only=True)
 class SubmodelMethod(Method, ABC):
     """A method whose server cuts a submodel for each device; only its scores differ."""
 

@@ -20,12 +20,12 @@ from dapperfl.core.net import Batch, Net
 from dapperfl.core.rng import Dice
 from dapperfl.core.scores import gated_scores, l1_scores
 from dapperfl.core.submodel import Submodel
-from dapperfl.methods.base import Method, Statistics
+from dapperfl.methods.base import MeasuringMethod, Statistics
 from dapperfl.settings import Range, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class DapperFL(Method):
+class DapperFL(MeasuringMethod):
     """One dense epoch, fuse, keep the strongest channels, train the small net; then recover."""
 
     alpha_0: float = setting(0.9, "fusion factor of the first round (Eq. 2)", Range(0, at_most=1))
@@ -70,11 +70,6 @@ class DapperFL(Method):
             "bn_statistics": "average",
         },
     }
-
-    @property
-    def statistics(self) -> Statistics:
-        """Averaged, or recalibrated for the new global net in a phase of their own."""
-        return self.bn_statistics
 
     def compact(self, server: ServerState, rho: float) -> Submodel:
         """Prune the global model, as a device would without tuning it first."""

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass
 
-from dapperfl.methods.base import Method
+from dapperfl.methods.base import MeasuringMethod
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvg(Method):
-    """The reference for all others: every default of the base class, and no hyper-parameter."""
+class FedAvg(MeasuringMethod):
+    """The reference for all others: every default of the base class."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from dapperfl.core.messages import Assignment, Device, LocalModel, ServerState
 from dapperfl.core.rng import Dice
 from dapperfl.errors import ConfigError
-from dapperfl.methods.base import Method
+from dapperfl.methods.base import MeasuringMethod
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvgCapable(Method):
+class FedAvgCapable(MeasuringMethod):
     """What one gets without any heterogeneous method: weak devices drop out with their data."""
 
     def init(self, model: LocalModel, fleet: Sequence[Device]) -> ServerState:

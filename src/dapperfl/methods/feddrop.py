@@ -10,12 +10,12 @@ from dapperfl.core.messages import Assignment, Device, ServerState
 from dapperfl.core.rng import Dice
 from dapperfl.core.scores import Scores, random_scores
 from dapperfl.core.submodel import Submodel
-from dapperfl.methods.base import SubmodelMethod
+from dapperfl.methods.base import MeasuringMethod, SubmodelMethod
 from dapperfl.settings import Range, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedDrop(SubmodelMethod):
+class FedDrop(MeasuringMethod, SubmodelMethod):
     """Everyone trains the same random submodel; what it does not hold stays as it is."""
 
     rho: float | None = setting(

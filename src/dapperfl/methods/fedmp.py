@@ -6,11 +6,11 @@ import torch
 
 from dapperfl.core.messages import ServerState
 from dapperfl.core.scores import Scores, l1_scores
-from dapperfl.methods.base import SubmodelMethod
+from dapperfl.methods.base import MeasuringMethod, SubmodelMethod
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedMP(SubmodelMethod):
+class FedMP(MeasuringMethod, SubmodelMethod):
     """Masks from the global weights, fixed ratios; the residual model is the recovery of Eq. 6."""
 
     def scores(self, server: ServerState, rng: torch.Generator) -> Scores:

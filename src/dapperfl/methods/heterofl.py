@@ -6,22 +6,17 @@ import torch
 
 from dapperfl.core.messages import ServerState
 from dapperfl.core.scores import Scores, ordered_scores
-from dapperfl.methods.base import NestedMethod, Statistics
+from dapperfl.methods.base import MeasuringMethod, NestedMethod, Statistics
 from dapperfl.settings import setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeteroFL(NestedMethod):
+class HeteroFL(MeasuringMethod, NestedMethod):
     """A device holds the first channels of every layer; batch norm is static (measured anew)."""
 
     bn_statistics: Statistics = setting(
         "recalibrate", "static batch norm measures the global net's statistics; or average them"
     )
-
-    @property
-    def statistics(self) -> Statistics:
-        """Static batch norm: the statistics phase after every round."""
-        return self.bn_statistics
 
     def scores(self, server: ServerState, rng: torch.Generator) -> Scores:
         """Prefer the first channels."""

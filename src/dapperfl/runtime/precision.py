@@ -23,16 +23,20 @@ def autocast(precision: Precision, device: torch.device) -> AbstractContextManag
     )
 
 
-def set_arithmetic(precision: Precision) -> None:
+def set_arithmetic(precision: Precision, *, exact: bool = True) -> None:
     """Make CUDA compute in a precision; the switches are torch's and hold for the whole process.
 
-    In any of them a run gives the same numbers every time, or a resumed one would end elsewhere:
-    torch's own default lets some kernels add up in any order.
+    Args:
+        precision: The number format.
+        exact: A run gives the same numbers every time, or a resumed one would end elsewhere:
+            torch's own default lets some kernels add up in any order. Without it, the fastest
+            kernels are tried out and taken, whatever their order.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.backends.cudnn.allow_tf32 = precision != "fp32"
     torch.backends.cuda.matmul.allow_tf32 = precision != "fp32"
-    torch.backends.cudnn.deterministic = True
-    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.backends.cudnn.deterministic = exact
+    torch.backends.cudnn.benchmark = not exact
+    torch.use_deterministic_algorithms(exact, warn_only=True)
     # Nothing here reads memory before it is written, and filling it costs a third of a step.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

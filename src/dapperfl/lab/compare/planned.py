@@ -26,8 +26,8 @@ _LATER = {
     "method.importance": "l1",
     "method.weight_power": 1.0,
 }
-
-
+_LATER_BN = {"method.bn_statistics": "average"}  # of methods that did not have it
+_LATER_OF = dict.fromkeys(("fedavg", "fedavg_capable", "fedmp", "feddrop"), _LATER_BN)
 _NEVER = object()  # equal to no value
 
 
@@ -77,10 +77,11 @@ class Base:
 
 
 def _digest(config: Config, but: tuple[str, ...]) -> str:
+    later = _LATER | _LATER_OF.get(config.method.name, {})
     keys = {
         key: value
         for key, value in to_keys(config).items()
-        if (key in _RELEVANT or not key.startswith(but)) and _LATER.get(key, _NEVER) != value
+        if (key in _RELEVANT or not key.startswith(but)) and later.get(key, _NEVER) != value
     }
     text = json.dumps(keys, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
