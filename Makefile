@@ -7,6 +7,10 @@ INSTALL := -c constraints.txt -e ".[dev]"
 PYTHONS := python3.11 python3.12 python3
 # One torch thread per pytest worker: two workers already fill two cores.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+# After a failed pytest: pass its status on, and explain the one that says "nothing to do".
+NONE_FOUND = status=$$?; \
+  [ $$status -ne 5 ] || echo "make test-all: no $(1) test was found; is the marker gone?" >&2; \
+  exit $$status;
 
 .PHONY: help demo test test-all lint bench clean
 
@@ -21,12 +25,10 @@ demo: $(STAMP)  ## train ten unequal devices on the embedded benchmark, into a n
 test: $(STAMP)  ## run the quick tests (five minutes at most on two cores)
 	$(PYTEST)
 
-test-all: $(STAMP)  ## run the slow tests, which `make test` leaves out
-	@$(PYTEST) -m "slow and not gpu and not flower" --timeout 1200 || { \
-	  status=$$?; \
-	  [ $$status -ne 5 ] || echo "make test-all: no slow test was found; is the marker gone?" >&2; \
-	  exit $$status; \
-	}
+# Deployments one after another: two at once are too much for two cores.
+test-all: $(STAMP)  ## run the slow tests and real deployments, which `make test` leaves out
+	@$(PYTEST) -m "slow and not gpu and not flower" --timeout 1200 || { $(call NONE_FOUND,slow) }
+	@$(PYTEST) -n 0 -m "flower and not gpu" --timeout 1200 || { $(call NONE_FOUND,flower) }
 
 lint: $(STAMP)  ## check format, style and types
 	$(BIN)/ruff format --check .

@@ -23,7 +23,7 @@ OURS = {  # layer: what of ours it may import besides errors, naming, settings, 
     "runtime": ("core", "methods.base"),
     "sim": ("core", "data", "methods.base", "runtime"),
     "lab": ("core", "nets", "data", "methods", "runtime", "sim"),
-    "flower": ("core", "methods", "runtime", "data", "lab.config"),
+    "flower": ("core", "methods", "runtime", "data", "lab", "sim.loop", "sim.simulator"),
     "cli": ("lab", "data", "flower"),
     "__main__": ("cli",),
     "__init__": ("core", "nets", "data", "methods", "runtime", "sim", "lab"),
@@ -39,7 +39,7 @@ THEIRS = {  # layer: the packages from elsewhere it may import
         *("torch", "numpy", "safetensors", "tomli_w", "rich", "matplotlib", "PIL"),
         *("optuna", "sqlalchemy"),  # lab/tuning only
     },
-    "flower": {"torch", "flwr"},
+    "flower": {"torch", "safetensors", "flwr", "cryptography"},
     "cli": {"typer", "click", "rich"},
 }
 LAZY = {"PIL", "sklearn", "matplotlib", "optuna", "sqlalchemy"}  # imported inside functions only

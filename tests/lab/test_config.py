@@ -20,8 +20,10 @@ from dapperfl.lab.config import (
     to_keys,
     to_toml,
 )
+from dapperfl.lab.deploy import DeployConfig
 from dapperfl.lab.fields import show
 from dapperfl.lab.resolve import resolve
+from dapperfl.runtime.guard import GuardSettings
 from dapperfl.runtime.optimiser import TrainSettings
 
 share = st.floats(0, 1, exclude_min=True)
@@ -79,6 +81,13 @@ configs = st.builds(
         participation=share,
     ),
     engine=st.builds(EngineConfig, device=st.sampled_from(["auto", "cpu", "cuda", "cuda:0"])),
+    deploy=st.builds(
+        DeployConfig,
+        deadline=st.floats(0, 1e6, exclude_min=True),
+        devices=st.none() | st.integers(1, 99),
+        classes=st.just(()) | st.just(("cat", "2024", "true")),
+        guard=st.builds(GuardSettings, clip=st.none() | st.floats(0, 9, exclude_min=True)),
+    ),
 )
 
 

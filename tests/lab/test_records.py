@@ -46,6 +46,13 @@ def test_each_line_is_strict_json_with_a_schema(rounds):
     assert rows[0]["costs"]["0"]["bytes_up"] == 5
 
 
+def test_what_devices_measured_is_kept(rounds):
+    line = replace(_line(4), on_devices={"dark": 12.5})
+    append(rounds, line)
+    assert load_records(rounds.parent)[3] == line
+    assert line.brief().on_devices == {"dark": 12.5}
+
+
 def test_a_half_written_last_line_is_not_read(rounds):
     rounds.write_bytes(rounds.read_bytes()[:-40])
     assert load_records(rounds.parent) == [_line(1), _line(2)]

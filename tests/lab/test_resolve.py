@@ -115,7 +115,10 @@ def test_the_meta_table_of_a_run_folder_is_ignored(toml):
         (["lr=3"], 'unknown key "lr"; did you mean "train.lr"?'),
         (["gamma=3"], 'unknown key "gamma"; did you mean "method.gamma"?'),
         (["train.lrr=3"], 'unknown key "train.lrr"; did you mean "lr"?'),
-        (["zzz=3"], 'unknown key "zzz"; there are checkpoint_every, data, engine, fleet, method,'),
+        (
+            ["zzz=3"],
+            'unknown key "zzz"; there are checkpoint_every, data, deploy, engine, fleet, method,',
+        ),
         (["fleet.x.y=3"], 'unknown key "fleet.x"'),
         (["rounds.x=3"], 'unknown key "rounds.x": rounds is not a table'),
         (["train=5"], "train = 5: train is a table; set one of its keys (train.…)"),

@@ -75,3 +75,15 @@ def test_costs_are_added_over_rounds_and_clients_and_sizes_are_the_largest():
         bytes_up=222,
         bytes_down=333,
     )
+
+
+def test_levels_that_nobody_could_test_have_no_accuracy(toy):
+    summary = summarise(
+        toy(),
+        [_line(1, 80.0, 20.0)],
+        spent=ClientCost(),
+        dense=Cost(100, 7, 8, 400),
+        levels=[(LevelCost(0.5, 50, 1, 2, 200), {})],
+        devices=[],
+    )
+    assert summary["levels"][0]["mean_accuracy"] is None

@@ -235,6 +235,22 @@ def test_moments_of_another_device_are_refused():
 # --- who and when ---
 
 
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"tested": 10, "correct": 11},
+        {"tested": -1, "correct": -2},
+        {"tested": 10, "correct": -1},
+        {"tested": 10**9, "correct": 1},
+        {"correct": 1},
+    ],
+)
+def test_right_answers_that_cannot_be_are_refused(metrics):
+    checked(update(metrics={"loss": 0.1, "tested": 10, "correct": 10}))
+    with pytest.raises(MessageError, match="are claimed"):
+        checked(update(metrics={"loss": 0.1, **metrics}))
+
+
 def test_the_stamp_must_be_that_of_the_round():
     check_stamp(STAMP, Stamp("run-1", 7))
     with pytest.raises(MessageError, match="belongs to round 6, this is round 7"):
@@ -264,7 +280,7 @@ def test_an_honest_task_passes():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"round_num": 4}, "round 4 is over; the last one here was 5"),
+        ({"round_num": 4}, "round 4 is over; from round 5 on I answer"),
         ({"round_num": 0}, "round 0 is over"),
         ({"epochs": 0}, "0 epochs are asked for"),
         ({"epochs": 1001}, "1001 epochs are asked for, expected 1 to 1000"),

@@ -157,6 +157,30 @@ def test_three_rounds_without_anyone_end_the_run():
         next(records)
 
 
+def test_with_fewer_replies_than_asked_for_the_model_stays_and_the_run_may_end():
+    world = simulator(Failing(broken=(1,), from_round=2), rounds=9, min_replies=3)
+    running = world.rounds()
+    records = [next(running) for _ in range(4)]
+    with pytest.raises(RunError, match=r"fewer than 3 devices took part in 3 rounds in a row"):
+        next(running)
+    first, second, *_ = (record.snapshot.server for record in records)
+    assert all(torch.equal(t, second.weights[name]) for name, t in first.weights.items())
+    start = world.start().server.weights
+    assert any(not torch.equal(t, start[name]) for name, t in first.weights.items())
+    assert [record.snapshot.empty_rounds for record in records] == [0, 1, 2, 3]
+    assert list(records[1].costs) == [0, 2]  # they have worked all the same
+
+
+def test_a_world_without_any_picture_has_the_same_net():
+    federation = tiny_federation()
+    blind = replace(federation, train={}, test={}, picture=(3, 6, 6))
+    assert federation.shape == blind.shape == (3, 6, 6)
+    assert replace(federation, train={}).shape == (3, 6, 6)
+    graph = simulator(federation=blind).graph
+    assert graph.shapes == simulator().graph.shapes
+    assert simulator(federation=blind).measured == {"light": 0.0, "dark": 0.0}
+
+
 def test_rounds_in_which_the_method_asks_nobody_do_not_end_the_run():
     @dataclass(frozen=True, kw_only=True)
     class Picky(FedAvg):
@@ -271,3 +295,16 @@ def test_examples_are_only_read():
     world = tiny_federation()
     list(simulator(federation=world, rounds=1).rounds())
     assert torch.equal(world.train[0].images, tiny_examples(12, "train", 0).images)
+
+
+def test_who_never_holds_the_whole_net_does_not_measure_it_either():
+    method = DapperFL(dense="never", multiple=1)
+    world = simulator(method=method, federation=tiny_federation((0.0, 0.4, 0.6)), rounds=1)
+    level = {each.rho: each for each in world.levels()}
+    [record] = world.rounds()
+    for device in world.federation.devices:
+        spent, allowed = record.costs[device.id], level[device.rho]
+        assert spent.peak_parameters == allowed.parameters
+        looks = 2 * allowed.macs if device.rho == 0 else 0  # the statistics phase
+        epochs = world.train.epochs * allowed.train_flops
+        assert spent.train_flops == (epochs + looks) * device.num_samples

@@ -5,9 +5,7 @@ to import is imported inside the commands, so that `--help` answers at once.
 """
 
 import os
-import re
 import shlex
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -15,9 +13,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dapperfl import __version__
-from dapperfl.cli import compare, data, report, reproduce, tune
+from dapperfl.cli import compare, data, deploy, join, report, reproduce, tune
 from dapperfl.cli.border import border, stop
-from dapperfl.cli.options import ConfigFile, Settings
+from dapperfl.cli.options import ConfigFile, Settings, new_folder
 from dapperfl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -93,13 +91,7 @@ def run(
         if resume and out and config is None and (out / "config.toml").exists():
             config = out / "config.toml"
         resolved = resolve(config, settings or [])
-        _run(resolved, out or _new_folder(resolved), resume, track or [])
-
-
-def _new_folder(config: "Config") -> Path:
-    moment = datetime.now().strftime("%Y%m%d-%H%M%S")
-    name = f"{config.method.name}-{config.data.benchmark}-seed{config.seed}-{moment}"
-    return Path("runs") / re.sub(r"[^\w.-]", "-", name)
+        _run(resolved, out or new_folder(resolved), resume, track or [])
 
 
 def _run(config: "Config", out: Path, resume: bool, track: list[str]) -> None:
@@ -168,3 +160,7 @@ app.command()(report.report)
 app.command()(compare.compare)
 app.command()(tune.tune)
 app.command()(reproduce.reproduce)
+app.command()(deploy.certs)
+app.command()(deploy.serve)
+app.command()(join.join)
+app.command()(deploy.local_fleet)

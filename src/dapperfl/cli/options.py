@@ -1,9 +1,14 @@
 """Arguments and options that several commands share."""
 
+import re
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from dapperfl.lab.config import Config
 
 ConfigFile = Annotated[
     Path | None,
@@ -15,3 +20,10 @@ Settings = Annotated[
         "--set", metavar="KEY=VALUE", help="Change one setting of all that is run; repeatable."
     ),
 ]
+
+
+def new_folder(config: "Config") -> Path:
+    """Return where a run goes that was given no folder."""
+    moment = datetime.now().strftime("%Y%m%d-%H%M%S")
+    name = f"{config.method.name}-{config.data.benchmark}-seed{config.seed}-{moment}"
+    return Path("runs") / re.sub(r"[^\w.-]", "-", name)

@@ -53,13 +53,13 @@ def build(config: Config) -> Simulator:
     return build_on(config, load_federation(config))
 
 
-def build_on(config: Config, federation: Federation) -> Simulator:
+def build_on(config: Config, federation: Federation, *, min_replies: int = 1) -> Simulator:
     """Build the simulator on a federation of one's own making."""
     engine = choose(config.engine)
     if engine.device != "cpu":
-        set_arithmetic(config.engine.precision)
-    images = next(iter(federation.test.values())).images  # (n, channels, height, width)
-    net = build_net(config, num_classes=len(federation.classes), in_channels=int(images.shape[1]))
+        set_arithmetic(config.engine.precision, exact=config.engine.exact)
+    channels = federation.shape[0]
+    net = build_net(config, num_classes=len(federation.classes), in_channels=channels)
     return Simulator(
         method=config.method.build(),
         net=net,
@@ -73,4 +73,5 @@ def build_on(config: Config, federation: Federation) -> Simulator:
         threads=engine.threads,
         precision=config.engine.precision,
         memory_limit=config.engine.memory_limit_mb * 2**20,
+        min_replies=min_replies,
     )

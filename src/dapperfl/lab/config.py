@@ -16,6 +16,7 @@ from dapperfl import methods, nets
 from dapperfl.data import benchmarks
 from dapperfl.data.partition import PartitionSettings
 from dapperfl.errors import ConfigError
+from dapperfl.lab.deploy import DeployConfig
 from dapperfl.lab.fields import (
     convert,
     fill,
@@ -143,7 +144,9 @@ class EngineConfig:
     device: str = setting("auto", "auto, cpu, cuda or cuda:N; auto takes a GPU if there is one")
     precision: Precision = setting("fp32", "number format of the training step")
     exact: bool = setting(
-        True, "on a CPU: the same bits for any number of workers, with one thread each"
+        True,
+        "the same bits every time: on a CPU for any number of workers, with one thread each; on a "
+        "GPU only by kernels that repeat themselves",
     )
     memory_limit_mb: int = setting(
         1024, "MiB of what clients remember that are held in memory; the rest is on disk", Range(0)
@@ -188,6 +191,7 @@ class Config:
     data: DataConfig = field(default_factory=DataConfig)
     fleet: FleetConfig = field(default_factory=FleetConfig)
     engine: EngineConfig = field(default_factory=EngineConfig)
+    deploy: DeployConfig = field(default_factory=DeployConfig)
 
     def __post_init__(self) -> None:
         """Check every number against the range of its key."""

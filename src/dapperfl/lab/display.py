@@ -161,7 +161,7 @@ def _levels(summary: Mapping[str, Any]) -> Table:
             human(level["macs"]),
             human(level["train_flops"]),
             f"{human(level['upload_bytes'])}B",
-            f"{level['mean_accuracy']:.1f}",
+            "–" if level["mean_accuracy"] is None else f"{level['mean_accuracy']:.1f}",
         )
     return table
 

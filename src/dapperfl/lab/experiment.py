@@ -5,7 +5,7 @@ lines after the last checkpoint are cut off on resume and their rounds are compu
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -50,6 +50,10 @@ _MAY_CHANGE = (
     "engine.workers",
     "engine.device",
     "engine.memory_limit_mb",
+    "deploy.deadline",
+    "deploy.min_replies",
+    "deploy.devices",
+    "deploy.patience",
 )
 
 
@@ -75,20 +79,28 @@ def finished_summary(config: Config, out: Path) -> dict[str, Any] | None:
 
 
 @contextmanager
-def opened(config: Config, out: Path, *, resume: bool = False) -> Iterator["Experiment"]:
+def opened(
+    config: Config, out: Path, *, resume: bool = False, make: Callable[[Config], Simulator] = build
+) -> Iterator["Experiment"]:
     """Open a run folder, new or to be continued, and hold it for this process.
+
+    Args:
+        config: What is to be run.
+        out: The folder.
+        resume: Whether a run that is there may be continued.
+        make: Builds the simulator; a deployment has one whose clients are elsewhere.
 
     Raises:
         CheckpointError: the folder is in use, damaged, or would be overwritten.
         ConfigError: a run to be continued was started with other settings.
     """
     folder = RunFolder(out)
-    started = _may_write(folder, resume)
-    simulator = build(config)
+    started = may_write(folder, resume)
+    simulator = make(config)
     simulator.levels()  # an impossible budget must show before anything is written
     with folder.held():
         # Another process may have come first while this one loaded its data.
-        if _may_write(folder, resume):
+        if may_write(folder, resume):
             check_same_run(stored_config(folder), config)
             _compare_versions(folder)
         elif resume and not started:
@@ -98,7 +110,7 @@ def opened(config: Config, out: Path, *, resume: bool = False) -> Iterator["Expe
         yield experiment
 
 
-def _may_write(folder: RunFolder, resume: bool) -> bool:
+def may_write(folder: RunFolder, resume: bool) -> bool:
     """Refuse to overwrite; return whether there is a run to continue."""
     if not folder.is_used():
         return False
@@ -203,7 +215,8 @@ class Experiment:
     def finish(self) -> dict[str, Any]:
         """Write the models and, last of all, the summary; return it."""
         server, levels = self.snapshot.server, self.simulator.levels()
-        about = {"classes": self.simulator.federation.classes, "image": self._image_shape()}
+        world = self.simulator.federation
+        about = {"classes": world.classes, "image": list(world.shape)}
         compact = {level.rho: self.simulator.compact(server, level.rho) for level in levels}
         summary = summarise(
             self.config,
@@ -222,7 +235,3 @@ class Experiment:
                 write_tensors(self.folder.level(rho), local.weights, about | kept | {"rho": rho})
             write_json(self.folder.summary, summary)
         return summary
-
-    def _image_shape(self) -> list[int]:
-        images = next(iter(self.simulator.federation.test.values())).images
-        return list(images.shape[1:])  # channels, height, width

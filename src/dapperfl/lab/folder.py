@@ -7,13 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-
-from dapperfl.core.state import State
 from dapperfl.errors import CheckpointError
+
+if TYPE_CHECKING:
+    from dapperfl.core.state import State
 
 
 @dataclass(frozen=True)
@@ -150,15 +149,19 @@ def read_json(path: Path) -> Any:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 
-def write_tensors(path: Path, state: State, about: Mapping[str, Any]) -> None:
+def write_tensors(path: Path, state: "State", about: Mapping[str, Any]) -> None:
     """Write tensors as safetensors, with a few facts beside them as JSON."""
+    from safetensors.torch import save  # and with it torch, which a small device may do without
+
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     facts = {name: strict_json(value) for name, value in about.items()}
     write_atomically(path, save(tensors, facts))
 
 
-def read_tensors(path: Path) -> tuple[State, dict[str, Any]]:
+def read_tensors(path: Path) -> tuple["State", dict[str, Any]]:
     """Read what `write_tensors` wrote."""
+    from safetensors import SafetensorError, safe_open
+
     try:
         with safe_open(path, "pt") as file:
             facts = {name: json.loads(text) for name, text in (file.metadata() or {}).items()}

@@ -19,7 +19,10 @@ MARKS: Mapping[Mark, str] = {
     "last": "last round",
 }
 # Where and by which hands a run was computed says nothing about what was computed.
-_IRRELEVANT = ("data.root", "engine.")
+_IRRELEVANT = (
+    *("data.root", "engine."),
+    *("deploy.deadline", "deploy.min_replies", "deploy.devices", "deploy.patience"),
+)
 _RELEVANT = ("engine.precision",)
 
 

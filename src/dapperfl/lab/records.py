@@ -38,6 +38,8 @@ class RoundLine:
     # By level (its rho) and channel group, what the level's first device with a cut net kept, as
     # core.masks writes it; a group that is not named was kept whole.
     kept: Mapping[float, Mapping[str, str]] = field(default_factory=dict)
+    # By domain, what real devices measured of the model that the round began with.
+    on_devices: Mapping[str, float] = field(default_factory=dict)
 
     def brief(self) -> "RoundLine":
         """Return the line without its details, for those who hold many rounds at once."""
@@ -57,6 +59,7 @@ def line_of(record: RoundRecord) -> RoundLine:
             left_out=tuple(Absence(each.device.id, each.reason) for each in record.left_out),
             validation=record.validation,
             kept=record.kept,
+            on_devices=record.on_devices,
         )
     )
     # What is shown and summed up must be what a later reader finds in the file.
@@ -122,4 +125,5 @@ def _decode(row: Mapping[str, Any]) -> RoundLine:
         left_out=tuple(Absence(**each) for each in row["left_out"]),
         validation=row.get("validation", {}),
         kept={float(rho): dict(masks) for rho, masks in row.get("kept", {}).items()},
+        on_devices=row.get("on_devices", {}),
     )

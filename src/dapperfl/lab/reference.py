@@ -36,13 +36,15 @@ def names(kind: str) -> list[str]:
 
 def config_keys() -> dict[str, list[Key]]:
     """Return the keys of every table; "" is the top level. Methods add theirs to [method]."""
-    config = Config()
-    tables = {"": _keys(config)}
+    return dict(_tables(Config()))
+
+
+def _tables(config: Any, at: str = "") -> Iterator[tuple[str, list[Key]]]:
+    yield at, _keys(config)
     for each in fields(config):
         value = getattr(config, each.name)
         if is_dataclass(value):
-            tables[each.name] = _keys(value)
-    return tables
+            yield from _tables(value, f"{at}.{each.name}" if at else each.name)
 
 
 def method_keys(name: str) -> list[Key]:

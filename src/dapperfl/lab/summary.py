@@ -50,7 +50,7 @@ def summarise(
         },
         "dense": asdict(dense),
         "levels": [
-            asdict(level) | {"accuracy": dict(accuracy), "mean_accuracy": fmean(accuracy.values())}
+            asdict(level) | {"accuracy": dict(accuracy), "mean_accuracy": _mean(accuracy)}
             for level, accuracy in levels
         ],
         "devices": [asdict(device) for device in devices],
@@ -59,6 +59,11 @@ def summarise(
         "left_out": sum(len(line.left_out) for line in lines),
         "versions": versions(),
     }
+
+
+def _mean(accuracy: Mapping[str, float]) -> float | None:
+    """Return the mean over domains; None where there was nothing to measure it on."""
+    return fmean(accuracy.values()) if accuracy else None
 
 
 def marks(accuracies: Sequence[float]) -> dict[str, float]:

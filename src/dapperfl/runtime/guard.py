@@ -51,7 +51,7 @@ class GuardSettings:
     strikes: int = setting(3, "refused replies in a row that put a device aside", Range(1))
 
     def __post_init__(self) -> None:
-        check_settings(self, "guard.")
+        check_settings(self, "deploy.guard.")
 
 
 # --- the server's ---
@@ -90,7 +90,7 @@ def check_update(
     if update.device != task.device:
         raise MessageError(f"the update is of {update.device}, expected {task.device}")
     _check_samples(update.num_samples, settings)
-    _check_metrics(update.metrics)
+    _check_metrics(update.metrics, settings)
     _check_model(update.model, task.model)
     _check_alike(update.shared, shared, "shared ")
     _check_echo(update.shared, task.shared)
@@ -138,20 +138,20 @@ def expected_shared(trade: Trade, task: Assignment, batch: Batch) -> State:
 # --- the client's ---
 
 
-def check_task(task: Task, own: Device, last_round: int, settings: GuardSettings) -> Task:
+def check_task(task: Task, own: Device, earliest: int, settings: GuardSettings) -> Task:
     """Check what a client is asked to do.
 
     Args:
         task: What came; that it fits the client's own net has been seen to.
         own: Who the client is.
-        last_round: The latest round of this run it has worked in; 0 if none. The same round may
-            come again: a server that was killed repeats the round it was in.
+        earliest: The earliest round of this run that it works in. A round may come again: a
+            server that was killed repeats the one it was in.
         settings: What is believed.
     """
     if (task.device.id, task.device.rho) != (own.id, own.rho):
         raise MessageError(f"the task is for {task.device}, this is {own}")
-    if task.round_num < max(last_round, 1):
-        raise MessageError(f"round {task.round_num} is over; the last one here was {last_round}")
+    if task.round_num < max(earliest, 1):
+        raise MessageError(f"round {task.round_num} is over; from round {earliest} on I answer")
     _check_finite(task.model.weights)
     if isinstance(task, Assignment):
         _check_finite(task.shared)
@@ -170,12 +170,15 @@ def _check_samples(count: int, settings: GuardSettings) -> None:
         raise MessageError(f"{count} samples are claimed, expected 1 to {settings.max_samples}")
 
 
-def _check_metrics(metrics: Mapping[str, float]) -> None:
+def _check_metrics(metrics: Mapping[str, float], settings: GuardSettings) -> None:
     if "loss" not in metrics:
         raise MessageError('the update does not say its "loss"')
     for name, value in metrics.items():
         if not isfinite(value):
             raise MessageError(f'the metric "{name}" is {value}')
+    tested, correct = metrics.get("tested", 0), metrics.get("correct", 0)
+    if not 0 <= correct <= tested <= settings.max_samples:
+        raise MessageError(f"{correct:g} right answers of {tested:g} are claimed")
 
 
 def _check_model(model: LocalModel, sent: LocalModel) -> None:

@@ -101,13 +101,16 @@ class Inbox:
         try:
             received = self._believed(data, task)
         except MessageError as error:
-            logger.debug("a reply of device %d is refused", task.device.id, exc_info=error)
-            self.ledger = self.ledger.refuse(task.device.id)
-            refused = LeftOut(task.device, as_text(f"refused: {error}"))
-            return Received(refused, Stamp(self.run, task.round_num), len(data))
+            return Received(self.refuse(task, error), Stamp(self.run, task.round_num), len(data))
         if not isinstance(received.message, LeftOut):
             self.ledger = self.ledger.accept(task)
         return received
+
+    def refuse(self, task: Task, error: MessageError) -> LeftOut:
+        """Count one more reply that is not believed, and leave its device out."""
+        logger.debug("a reply of device %d is refused", task.device.id, exc_info=error)
+        self.ledger = self.ledger.refuse(task.device.id)
+        return LeftOut(task.device, as_text(f"refused: {error}"))
 
     def _believed(self, data: bytes, task: Task) -> Received[Reply]:
         if aside := self.put_aside(task.device):

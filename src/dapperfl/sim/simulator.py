@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from itertools import islice
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from dapperfl.core.cost import cost
 from dapperfl.core.messages import (
     Assignment,
     ClientCost,
+    ClientUpdate,
     Device,
     LeftOut,
     LocalModel,
@@ -74,6 +75,8 @@ class RoundRecord:
     validation: Mapping[str, float]  # the same on what devices keep aside; empty if nothing is
     snapshot: Snapshot  # what a checkpoint stores
     kept: Mapping[float, Mapping[str, str]] = field(default_factory=dict)  # masks by level
+    # What real devices measured of the model that the round began with; percent, per domain.
+    on_devices: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def mean_accuracy(self) -> float:
@@ -97,6 +100,7 @@ class Simulator:
         threads: How many torch computes a round with; None: as many as it has been told.
         precision: The number format of training and evaluation.
         memory_limit: Bytes of what clients remember that are held in RAM; the rest is on disk.
+        min_replies: With fewer the model of a round stays as it was.
     """
 
     def __init__(
@@ -114,6 +118,7 @@ class Simulator:
         threads: int | None = None,
         precision: Precision = "fp32",
         memory_limit: int = LIMIT,
+        min_replies: int = 1,
     ) -> None:
         if rounds < 1:
             raise ConfigError(f"rounds must be at least 1, not {rounds}")
@@ -122,7 +127,7 @@ class Simulator:
         self.method, self.federation = method, federation
         self.train = train or TrainSettings()
         self.seed, self.num_rounds, self.participation = seed, rounds, participation
-        self.device, self.threads = device, threads
+        self.device, self.threads, self.min_replies = device, threads, min_replies
         plain = ChannelGraph.trace(net.to(device), self._example())
         self.net = method.prepare(net, plain.head).to(device)
         same = self.net is net
@@ -142,6 +147,8 @@ class Simulator:
         trade = Trade(method, self.net, self.train, precision)
         self.runner = runner(trade, self.data, seed)
         self.shown = FrozenNets(self.net, precision)
+        # Without test sets, the accuracies are those that devices measured last; 0 before that.
+        self.measured = dict.fromkeys(sorted({each.domain for each in federation.devices}), 0.0)
 
     def start(self) -> Snapshot:
         """Return the state before the first round."""
@@ -152,7 +159,7 @@ class Simulator:
         """Run the rounds that are left, and yield a record after each.
 
         Raises:
-            RunError: If nobody took part in three rounds in a row.
+            RunError: If nobody, or too few, took part in three rounds in a row.
         """
         state = resume or self.start()
         self.levels()  # a budget that cannot be met is said now, not by every weak device later
@@ -163,8 +170,8 @@ class Simulator:
             if state.empty_rounds >= MAX_EMPTY_ROUNDS:
                 reasons = {f"device {out.device.id}: {out.reason}" for out in record.left_out}
                 raise RunError(
-                    f"nobody took part in {state.empty_rounds} rounds in a row, so the run ends "
-                    f"after round {record.round_num} ({'; '.join(sorted(reasons)[:3])})"
+                    f"{self._few} took part in {state.empty_rounds} rounds in a row, so the run "
+                    f"ends after round {record.round_num} ({'; '.join(sorted(reasons)[:3])})"
                 )
 
     @in_threads
@@ -174,29 +181,45 @@ class Simulator:
         tally = Tally()
         self.runner.memories = memories = self.memory.view(state.memories)
         server, cohort = state.server, self.cohort(state.server.round_num + 1)
-        updates = tally.watch(self.runner.train(self._assignments(server, cohort)))
-        first = next(updates, None)
-        if first is None:
-            after = server.advance(server.weights)
-            logger.warning("nobody took part in round %d: the model stays", after.round_num)
-        else:
-            after = self.method.update(server, chain([first], updates))
-            if self.method.statistics == "recalibrate":
-                after = recalibrate(after, tally.watch_moments(self._measure(after, tally.present)))
+        after = self._next(server, self._assignments(server, cohort), tally)
         # A round in which the method asked nobody is no failure, and no sign of health either.
-        empty = 0 if first else state.empty_rounds + bool(tally.left_out)
+        enough = len(tally.present) >= self.min_replies
+        empty = 0 if enough else state.empty_rounds + bool(tally.left_out)
         delivered = self.method.deliver(after)
+        on_devices = tally.on_devices()
+        self.measured |= on_devices
         return RoundRecord(
             round_num=after.round_num,
-            accuracy=self.evaluate(delivered),
+            accuracy=self.evaluate(delivered) if self.test else dict(self.measured),
             seconds=time.perf_counter() - began,
-            costs=tally.costs,
-            left_out=tuple(tally.left_out),
+            costs=dict(sorted(tally.costs.items())),
+            left_out=tuple(sorted(tally.left_out, key=lambda out: out.device.id)),
             loss=tally.loss(),
             validation=self._accuracy(delivered, self.validation),
             snapshot=Snapshot(after, memories, empty),
-            kept=tally.kept,
+            kept=tally.kept(),
+            on_devices=on_devices,
         )
+
+    def _next(
+        self, server: ServerState, assignments: Iterator[Assignment], tally: Tally
+    ) -> ServerState:
+        """Let the cohort work, and fold what comes; with too few replies the model stays."""
+        updates = tally.watch(self.runner.train(assignments))
+        first = list(islice(updates, 1))
+        after = self.method.update(server, _rejoined(first, updates)) if first else server
+        if len(tally.present) < self.min_replies:
+            after = server.advance(server.weights)
+            logger.warning("%s took part in round %d: the model stays", self._few, after.round_num)
+        elif self.method.statistics == "recalibrate":
+            able = filter(self.method.can_measure, tally.present)
+            present = sorted(able, key=lambda device: device.id)
+            after = recalibrate(after, tally.watch_moments(self._measure(after, present)))
+        return after
+
+    @property
+    def _few(self) -> str:
+        return "nobody" if self.min_replies == 1 else f"fewer than {self.min_replies} devices"
 
     def cohort(self, round_num: int) -> list[Device]:
         """Return the devices of a round, in device order; it depends on seed and round alone."""
@@ -267,5 +290,11 @@ class Simulator:
         )
 
     def _example(self) -> Tensor:
-        examples = next(iter(self.federation.train.values()))
-        return next(self._batches(examples).clean()).x[:1]
+        return torch.zeros(1, *self.federation.shape, device=self.device)
+
+
+def _rejoined(first: list[ClientUpdate], rest: Iterator[ClientUpdate]) -> Iterator[ClientUpdate]:
+    """Put the first update back before the others, and hold none that has been folded."""
+    while first:
+        yield first.pop()
+    yield from rest

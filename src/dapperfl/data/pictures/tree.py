@@ -49,6 +49,23 @@ def find_pictures(root: Path) -> list[Picture]:
     return found
 
 
+def find_labelled(folder: Path) -> list[Picture]:
+    """List the pictures of one domain, `<class>/<image>`, sorted by class and name.
+
+    Raises:
+        DataError: there is no such folder, or there are no pictures in it.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; expected <class>/<image> in it")
+    tree = _Tree(folder, folder.resolve())
+    found = list(tree.labelled())
+    if tree.skipped:
+        log.warning("skipped in %s: %s", folder, some(list(tree.skipped)))
+    if not found:
+        raise DataError(f"{folder} has no pictures in it; expected <class>/<image>")
+    return found
+
+
 def some(names: Sequence[str]) -> str:
     """Write a list out, or its beginning and how many more there are."""
     more = len(names) - NAMED
@@ -69,6 +86,11 @@ class _Tree:
         for split, folder in splits:
             self._refuse_pictures(folder)
             yield from self._domains(folder, split)
+
+    def labelled(self) -> Iterator[Picture]:
+        """Yield the pictures of a folder that is one domain."""
+        self._refuse_pictures(self.root)
+        yield from self._classes(self.root, self.root.name, None)
 
     def _domains(self, folder: Path, split: str | None) -> Iterator[Picture]:
         for domain in self._folders(folder):

@@ -49,7 +49,8 @@ def level_accuracy(group: Group) -> list[tuple[Mapping[str, Any], Spread]]:
     found: dict[float, list[Mapping[str, Any]]] = {}
     for run in group.counted:
         for level in run.summary["levels"] if run.summary else ():
-            found.setdefault(level["rho"], []).append(level)
+            if level["mean_accuracy"] is not None:  # a server without pictures cannot say
+                found.setdefault(level["rho"], []).append(level)
     return [
         (levels[0], spread(level["mean_accuracy"] for level in levels))
         for _, levels in sorted(found.items())

@@ -33,6 +33,7 @@ _MAY_CHANGE = (
     "engine.memory_limit_mb",
     "checkpoint_every",
     "data.root",
+    "deploy.",
     "sampler",
 )
 _STATES: Mapping[str, State] = {"COMPLETE": "complete", "PRUNED": "stopped", "FAIL": "failed"}

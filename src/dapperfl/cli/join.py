@@ -1,0 +1,132 @@
+"""`dapperfl join`: be one of the devices of a run."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dapperfl.cli.deploy import Insecure, flower, require_file
+from dapperfl.errors import ConfigError
+
+if TYPE_CHECKING:
+    from dapperfl.flower.joining import Member
+
+
+def join(
+    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server is.")],
+    *,
+    data: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="This device's pictures: DIR/CLASS/*.png.")
+    ] = None,
+    partition: Annotated[
+        bool, typer.Option("--partition", help="Instead: its part of the server's benchmark.")
+    ] = False,
+    root: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="With --partition: where benchmarks lie.")
+    ] = None,
+    index: Annotated[
+        int | None,
+        typer.Option("--id", min=0, help="Its number; by default the one its key's name ends in."),
+    ] = None,
+    rho: Annotated[
+        float | None,
+        typer.Option(
+            metavar="0..1", help="The share of parameters it does without; 0, or the part's own."
+        ),
+    ] = None,
+    domain: Annotated[str, typer.Option(help="What kind of pictures these are.")] = "own",
+    keep_aside: Annotated[
+        float, typer.Option(help="The share of its pictures that it tests with.")
+    ] = 0.2,
+    certificate: Annotated[
+        Path | None, typer.Option(metavar="ca.crt", help="What the server is known by.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The private key of this device.")
+    ] = None,
+    insecure: Insecure = False,
+    modules: Annotated[
+        str, typer.Option(metavar="A,B", help="Modules whose code the server's config may name.")
+    ] = "",
+    state: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="What it remembers; by default runs/device-ID."),
+    ] = None,
+) -> None:
+    """Be a device: train for a server whenever it asks, until interrupted.
+
+    dapperfl join fl.example.org:8443 --data pictures --certificate ca.crt --key device-0
+    dapperfl join fl.example.org:8443 --partition --certificate ca.crt --key device-1
+
+    The pictures stay here; weights, counts and losses are sent. The device waits
+    for a server that is not there, and joins again when it comes back.
+    """
+    with flower("interrupted; the same command joins again"):
+        from dapperfl.flower.joining import join as joined
+
+        if (data is None) != partition:
+            raise ConfigError("give --data DIR, or --partition for a part of the benchmark")
+        source = _source(data, root, domain, keep_aside)
+        number = _number(index, key)
+        home = (state or Path("runs") / f"device-{number}").absolute()
+        settings = {"device-id": number, "state": str(home), **source, **_level(rho, data)}
+        settings |= {"modules": modules} if modules else {}
+        for line in joined(_member(address, home, settings, certificate, key, insecure)):
+            typer.echo(line)
+
+
+def _source(
+    data: Path | None, root: Path | None, domain: str, keep_aside: float
+) -> dict[str, str | float]:
+    if data is None:
+        return {} if root is None else {"root": str(_require_folder(root))}
+    if not 0 <= keep_aside < 1:
+        raise ConfigError(f"--keep-aside {keep_aside}: expected a share, at least 0 and below 1")
+    return {"data": str(_require_folder(data)), "domain": domain, "keep-aside": keep_aside}
+
+
+def _level(rho: float | None, data: Path | None) -> dict[str, float]:
+    if rho is None:
+        return {} if data is None else {"rho": 0.0}
+    if not 0 <= rho < 1:
+        raise ConfigError(f"--rho {rho:g}: expected a share that is at least 0 and below 1")
+    return {"rho": rho}
+
+
+def _number(index: int | None, key: Path | None) -> int:
+    ending = re.search(r"(\d+)$", key.stem) if key is not None else None
+    if index is None and ending is None:
+        raise ConfigError("give the device's number with --id")
+    return int(ending[1]) if index is None and ending else int(index or 0)
+
+
+def _member(
+    address: str,
+    state: Path,
+    settings: dict[str, str | int | float],
+    certificate: Path | None,
+    key: Path | None,
+    insecure: bool,
+) -> "Member":
+    from dapperfl.flower.address import parse_address
+    from dapperfl.flower.joining import Member
+
+    server = parse_address(address)
+    if insecure and (certificate is not None or key is not None):
+        raise ConfigError("--insecure goes without --certificate and --key")
+    if not insecure and certificate is None:
+        raise ConfigError(
+            "give the server's ca.crt with --certificate and this device's key with --key, or say "
+            "--insecure: then nothing is encrypted"
+        )
+    for path in (certificate, key):
+        if path is not None:
+            require_file(path, "the one who runs the server makes it with dapperfl certs")
+    return Member(server, state, settings, certificate, key)
+
+
+def _require_folder(path: Path) -> Path:
+    if not path.is_dir():
+        raise ConfigError(f"there is no folder {path}")
+    return path.absolute()

@@ -1,0 +1,1 @@
+"""The same methods on real devices, over Flower; the only folder that imports flwr."""

@@ -1,0 +1,64 @@
+"""What a serving process writes down beside its run: how it is doing, and whom it distrusts."""
+
+import logging
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dapperfl.flower.place import Place
+from dapperfl.lab.folder import read_json, write_json
+from dapperfl.runtime.facts import as_text
+from dapperfl.runtime.inbox import Ledger
+
+State = Literal["waiting", "running", "finished", "failed"]
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Reads and writes the small files of one run; each is whole at any moment."""
+
+    place: Place
+
+    def run_name(self) -> str:
+        """Return what the run is called in its messages: the same after a resume, unlike others."""
+        path = self.place.folder / "run.json"
+        if path.exists():
+            return str(read_json(path)["run"])
+        name = f"run-{secrets.token_hex(12)}"
+        write_json(path, {"run": name})
+        return name
+
+    def tell(self, state: State, message: str = "", joined: int = 0) -> None:
+        """Say how it is going, for `dapperfl serve`."""
+        facts = {"state": state, "message": as_text(message), "joined": joined}
+        write_json(self.place.status, facts)
+
+    def read_ledger(self) -> Ledger:
+        """Return what was known of the devices' replies after the last complete round."""
+        path = self.place.ledger
+        return Ledger.from_json(read_json(path)) if path.exists() else Ledger()
+
+    def write_ledger(self, ledger: Ledger) -> None:
+        """Remember it for a process that takes over."""
+        write_json(self.place.ledger, ledger.to_json())
+
+
+@contextmanager
+def noted(path: Path) -> Iterator[None]:
+    """Write what the package logs to a file, a plain line each: Flower shows none of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handler = logging.FileHandler(path, mode="a", encoding="utf-8")
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    ours = logging.getLogger("dapperfl")
+    before = ours.level
+    ours.addHandler(handler)
+    ours.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        ours.removeHandler(handler)
+        ours.setLevel(before)
+        handler.close()

@@ -1,0 +1,154 @@
+"""What `dapperfl join` does: a SuperNode that is started again whenever the server comes back."""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dapperfl.errors import RunError
+from dapperfl.flower.address import Address, why_silent
+from dapperfl.flower.processes import Child, free_port, running, surroundings
+from dapperfl.flower.supernode import FOREIGN
+from dapperfl.flower.tail import Tail
+from dapperfl.lab.folder import RunFolder, write_atomically
+
+_PAUSE = 0.3
+_BETWEEN_STARTS = 2.0  # seconds
+_CHANGES = (  # state before, words of Flower's, state after, what is told
+    ("joining", "SuperNode ID: ", "joined", "joined {}"),
+    ("joined", "Connection attempt failed", "lost", "{} does not answer; trying again"),
+    ("lost", "Connection successful", "joined", "{} answers again"),
+)
+_NEEDS_KEY, _UNKNOWN_KEY, _BAD_KEY = "[code: 2001]", "[code: 2004]", "Exit Code: 302"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A device: who it is, where its pictures and its state are, and whom it works for."""
+
+    server: Address
+    state: Path
+    settings: dict[str, str | int | float]  # the node config, which stays on the device
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def options(self) -> list[str]:
+        """Return the SuperNode's options."""
+        words = ["--superlink", str(self.server), "--host", "127.0.0.1"]
+        words += ["--port", str(free_port()), "--node-config", str(self.state / "node.toml")]
+        words += ["--insecure"] if self.certificate is None else self._trust(self.certificate)
+        return words
+
+    def _trust(self, certificate: Path) -> list[str]:
+        key = [] if self.key is None else ["--auth-supernode-private-key", str(self.key)]
+        return ["--root-certificates", str(certificate), *key]
+
+
+def join(member: Member) -> Iterator[str]:
+    """Work for a server until interrupted; yield a line for each round and each change.
+
+    Raises:
+        CheckpointError: another process works with the same state.
+        RunError: the server refuses the device, or is not the one that was expected.
+    """
+    with RunFolder(member.state / ".flower").held():
+        while True:
+            yield from _wait_for_server(member)
+            with started(member) as node:
+                yield from _followed(node, member)
+            time.sleep(_BETWEEN_STARTS)
+
+
+def _wait_for_server(member: Member) -> Iterator[str]:
+    told = None
+    while (reason := why_silent(member.server, member.certificate)) is not None:
+        if reason != told:
+            yield f"waiting for {member.server}: {reason}"
+        told = reason
+        time.sleep(_BETWEEN_STARTS)
+
+
+def started(member: Member) -> AbstractContextManager[Child]:
+    """Start a device's SuperNode, for as long as the context lasts."""
+    hidden = member.state / ".flower"
+    # In a file: on a command line, Flower would not take every path.
+    lines = (
+        f"{name} = {json.dumps(value, ensure_ascii=False)}\n"
+        for name, value in member.settings.items()
+    )
+    write_atomically(member.state / "node.toml", "".join(lines).encode())
+    environment = surroundings(hidden / "home")
+    return running(
+        "supernode", member.options(), log=hidden / "supernode.log", environment=environment
+    )
+
+
+def _followed(node: Child, member: Member) -> Iterator[str]:
+    """Tell what the SuperNode goes through, until it ends."""
+    follower = _Follower(node, member)
+    while True:
+        code = node.ended()
+        yield from follower.news()
+        if code is not None:
+            _raise_if_refused(code, node.last_words(), member)
+            yield "the connection has ended; joining again"
+            return
+        time.sleep(_PAUSE)
+
+
+def _raise_if_refused(code: int, written: str, member: Member) -> None:
+    who = f"{member.server} refuses this device"
+    if code == FOREIGN:
+        raise RunError(
+            f"{member.server} ships an app that is not the one of this dapperfl; install the same "
+            "version on both sides"
+        )
+    if _NEEDS_KEY in written:
+        raise RunError(f"{who}: it knows devices by their keys; give yours with --key")
+    if _UNKNOWN_KEY in written:
+        raise RunError(
+            f"{who}: it does not know the key {member.key}; put its public half (.pub) into the "
+            "server's folder of keys and start the server again"
+        )
+    if _BAD_KEY in written:
+        raise RunError(f"{member.key} is no private key that Flower can use; see dapperfl certs")
+
+
+class _Follower:
+    """Turns what the SuperNode and the ClientApp write into a few lines."""
+
+    def __init__(self, node: Child, member: Member) -> None:
+        self._server = member.server
+        self._worked = Tail(member.state / "worked.jsonl")
+        self._log = Tail(node.log, node.since)
+        self._state = "joining"
+
+    def news(self) -> Iterator[str]:
+        """Yield what is new."""
+        for line in self._log.lines():
+            yield from self._connection(line)
+        for line in self._worked.lines():
+            yield from _told(line)
+
+    def _connection(self, line: str) -> Iterator[str]:
+        """Follow the words of Flower by which the connection comes and goes."""
+        for before, words, after, text in _CHANGES:
+            if self._state == before and words in line:
+                self._state = after
+                yield text.format(self._server)
+                return
+
+
+def _told(text: str) -> Iterator[str]:
+    """Write one message that was worked on as a line; hellos are no work."""
+    row = json.loads(text)
+    if row.get("error"):
+        yield f"{row['phase']}, round {row.get('round', '-')}: failed: {row['error']}"
+    elif row["phase"] == "train":
+        tested = row.get("tested") or 0
+        before = f"  accuracy before {100 * row['correct'] / tested:.1f} %" if tested else ""
+        loss = "-" if row.get("loss") is None else f"{row['loss']:.3f}"
+        sent = f"{row['sent'] / 1000:,.1f} kB"
+        yield f"round {row['round']}  loss {loss}{before}  sent {sent}  {row['seconds']:.1f} s"

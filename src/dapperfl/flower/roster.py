@@ -1,0 +1,146 @@
+"""Which devices have joined, and behind which of Flower's nodes each one is.
+
+Flower's node numbers change; a device is known by the id in its own settings. Every node that is
+new is asked who it is. Who gives an id that another live node has, or does not fit the run, is
+refused; it may try again when it comes back.
+"""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from flwr.app import RecordDict
+
+from dapperfl.core.messages import Device
+from dapperfl.errors import MessageError
+from dapperfl.flower.letters import letter, opened, part, refused
+from dapperfl.flower.post import PAUSE, Post, Silence
+from dapperfl.runtime.facts import as_text
+from dapperfl.runtime.guard import GuardSettings, check_device
+from dapperfl.runtime.packing import HEADER_LIMIT
+from dapperfl.runtime.wire import Codec
+
+TERMS, DEVICE = "terms", "device"
+HELLO = "query"  # Flower's kind of message
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Roster:
+    """Who is there; kept up to date by `look`.
+
+    Args:
+        post: How nodes are reached.
+        codec: What devices introduce themselves in.
+        terms: What they are told of the run.
+        guard: What is believed of them.
+        deadline: Seconds that a node has to say who it is.
+        accept: Raises a `MessageError` if a device does not belong to the run.
+    """
+
+    post: Post
+    codec: Codec
+    terms: bytes
+    guard: GuardSettings
+    deadline: float
+    accept: Callable[[Device], None]
+    nodes: dict[int, int] = field(default_factory=dict)  # Flower's node, by device id
+    devices: dict[int, Device] = field(default_factory=dict)  # as they introduced themselves
+    refused: int = 0  # introductions so far that were not accepted
+    _asked: dict[str, tuple[int, float]] = field(default_factory=dict)  # node, until when
+    _unwanted: dict[int, int | None] = field(default_factory=dict)  # nodes, and whose id they want
+
+    def look(self, enough: Callable[[], bool], seconds: float) -> None:
+        """Greet nodes that are new and take in what they say, until it is enough or too late."""
+        until = self.post.now() + seconds
+        while True:
+            self._greet()
+            self._listen()
+            if enough() or self.post.now() >= until:
+                return
+            self.post.sleep(PAUSE)
+
+    def seek(self, wanted: Collection[int], seconds: float) -> None:
+        """Wait for devices that are missing, as long as some node has not said who it is."""
+        self.look(lambda: self.nodes.keys() >= set(wanted) or not self._asked, seconds)
+
+    def _greet(self) -> None:
+        live = self.post.nodes()
+        for device, node in list(self.nodes.items()):
+            if node not in live:
+                logger.info("device %d has left", device)
+                del self.nodes[device]
+        self._unwanted = {
+            node: claimed
+            for node, claimed in self._unwanted.items()
+            if node in live and (claimed is None or claimed in self.nodes)
+        }
+        busy = {node for node, _ in self._asked.values()}
+        for node in sorted(live - busy - set(self.nodes.values()) - self._unwanted.keys()):
+            content = letter({TERMS: part(self.terms)})
+            sent = self.post.send(node, HELLO, content, self.deadline)
+            if sent is not None:
+                self._asked[sent] = node, self.post.now() + self.deadline
+
+    def _listen(self) -> None:
+        for sent, (node, until) in list(self._asked.items()):
+            content = self.post.fetch(sent)
+            if content is None and self.post.now() >= until:
+                content = Silence("it does not say who it is")
+            if content is not None:
+                del self._asked[sent]
+                self._take_in(node, content)
+
+    def _take_in(self, node: int, content: RecordDict | Silence | MessageError) -> None:
+        """Bind a node to the device that it says it is, or note why not."""
+        taken = None
+        try:
+            device = check_device(self._introduced(content), self.guard)
+            self.accept(device)
+            if device.id in self.nodes:
+                taken = device.id
+                raise MessageError(f"device {taken} has joined already")
+        except MessageError as error:
+            self.refused += 1
+            self._unwanted[node] = taken
+            logger.warning("a device is refused: %s", as_text(str(error)))
+            return
+        self.nodes[device.id], self.devices[device.id] = node, device
+        logger.info(
+            "device %d joined: domain %s, rho %g, %d pictures",
+            *(device.id, device.domain, device.rho, device.num_samples),
+        )
+
+    def _introduced(self, content: RecordDict | Silence | MessageError) -> Device:
+        if isinstance(content, MessageError):
+            raise content
+        if isinstance(content, Silence):
+            raise MessageError(content.reason)
+        if reason := refused(content):
+            raise MessageError(f"it says: {reason}")
+        return self.codec.decode_device(opened(content, {DEVICE: 3 * HEADER_LIMIT})[DEVICE])
+
+
+def only(expected: Mapping[int, Device], *, samples: bool) -> Callable[[Device], None]:
+    """Accept the devices of a fleet that is fixed.
+
+    Args:
+        expected: The fleet, by device id.
+        samples: Whether their numbers of samples must agree too; a folder may have grown.
+    """
+
+    def accept(device: Device) -> None:
+        planned = expected.get(device.id)
+        if planned is None:
+            raise MessageError(f"device {device.id} is none of this run's {len(expected)} devices")
+        names = ("domain", "rho", "num_samples") if samples else ("domain", "rho")
+        for name in names:
+            ours, theirs = getattr(planned, name), getattr(device, name)
+            if ours != theirs:
+                raise MessageError(f"device {device.id} says {name} = {theirs}, expected {ours}")
+
+    return accept
+
+
+def anyone(device: Device) -> None:
+    """Accept all devices that join."""

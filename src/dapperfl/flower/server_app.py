@@ -1,0 +1,150 @@
+"""The ServerApp: an ordinary run in an ordinary run folder, whose clients are real devices."""
+
+import logging
+import os
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from dapperfl.core.messages import Device
+from dapperfl.core.net import Batch
+from dapperfl.data.benchmark import Federation
+from dapperfl.errors import RunError
+from dapperfl.flower.desk import Desk, noted
+from dapperfl.flower.kit import build_kit
+from dapperfl.flower.place import RUN, Place
+from dapperfl.flower.post import Post
+from dapperfl.flower.roster import Roster, anyone, only
+from dapperfl.flower.runner import FlowerRunner
+from dapperfl.flower.world import known_world, settled, terms_of
+from dapperfl.lab.build import build_on
+from dapperfl.lab.config import Config
+from dapperfl.lab.experiment import Experiment, finished_summary, opened
+from dapperfl.lab.folder import RunFolder, read_json
+from dapperfl.lab.resolve import resolve
+from dapperfl.runtime.inbox import Inbox
+from dapperfl.runtime.wire import Codec
+from dapperfl.sim.simulator import Simulator
+
+_NAMED = 10  # missing devices in a message
+logger = logging.getLogger(__name__)
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Serve the run whose folder the environment names, to its end."""
+    out = Path(os.environ[RUN])
+    desk = Desk(Place(out))
+    with RunFolder(desk.place.folder).held(), noted(desk.place.notes):
+        try:
+            serve(resolve(desk.place.config), out, Post(grid), desk)
+        except BaseException as error:
+            desk.tell("failed", f"{error}" or type(error).__name__)
+            raise
+
+
+def serve(config: Config, out: Path, post: Post, desk: Desk) -> None:
+    """Run a config to its end on the devices that can be reached, from wherever it was."""
+    # A server that takes over asks its round again; one that is over, no device would repeat.
+    config = replace(config, checkpoint_every=1)
+    if finished_summary(config, out) is None:
+        runs, begun = Assembly(config, out, post, desk), RunFolder(out).is_used()
+        with opened(config, out, resume=begun, make=runs.make) as experiment:
+            if experiment.lines and not experiment.simulator.test:
+                experiment.simulator.measured |= experiment.lines[-1].accuracy
+            runs.run(experiment)
+    desk.tell("finished")
+
+
+class Assembly:
+    """Brings devices together, and then a simulator that works through them."""
+
+    def __init__(self, config: Config, out: Path, post: Post, desk: Desk) -> None:
+        self.config, self.post, self.desk = config, post, desk
+        self.folder = RunFolder(out)
+        self.world = known_world(config)
+        terms = terms_of(config, self.world, desk.run_name())
+        self.kit = build_kit(terms, _modules(config))
+        deploy = config.deploy
+        self.roster = Roster(
+            post, self.kit.codec, terms.encode(), deploy.guard, deploy.deadline, accept=anyone
+        )
+
+    def make(self, config: Config) -> Simulator:
+        """Wait for the devices, and build a simulator whose clients they are."""
+        world = self._joined()
+        engine = replace(config.engine, name="loop")
+        simulator = build_on(
+            replace(config, engine=engine), world, min_replies=config.deploy.min_replies
+        )
+        codec = Codec.of(simulator.net, simulator.graph, fp16=config.deploy.fp16)
+        run, ledger = self.kit.terms.run, self.desk.read_ledger()
+        self.inbox = Inbox(codec, run, settings=config.deploy.guard, ledger=ledger)
+        images = torch.zeros(2, *world.shape, device=simulator.device)
+        example = Batch(images, torch.zeros(2, dtype=torch.int64, device=simulator.device))
+        trade = replace(self.kit.trade, template=simulator.net)
+        simulator.runner = FlowerRunner(
+            self.post, self.roster, self.inbox, trade, example, config.deploy.deadline
+        )
+        return simulator
+
+    def run(self, experiment: Experiment) -> None:
+        """Run the rounds that are missing, and finish."""
+        self._tell_running()
+        for _ in experiment.rounds():
+            self.desk.write_ledger(self.inbox.ledger)
+            self._tell_running()
+        experiment.finish()
+
+    def _tell_running(self) -> None:
+        refused = self.roster.refused
+        message = f"{refused} that wanted to join were refused" if refused else ""
+        self.desk.tell("running", message, len(self.roster.nodes))
+
+    def _joined(self) -> Federation:
+        """Wait until enough devices are there, and settle who belongs to the run."""
+        planned = self._planned()
+        own = self.config.deploy.devices_bring_pictures
+        if planned:
+            self.roster.accept = only({each.id: each for each in planned}, samples=not own)
+        self._wait(self.config.deploy.devices or len(planned) or self.config.fleet.devices, planned)
+        fleet = planned or tuple(self.roster.devices[each] for each in self.roster.nodes)
+        self.roster.accept = only({each.id: each for each in fleet}, samples=not own)
+        return settled(self.world, fleet)
+
+    def _planned(self) -> tuple[Device, ...]:
+        """Return the devices that are known beforehand, from the config or the run so far."""
+        if self.world.devices or not self.folder.allocation.exists():
+            return self.world.devices
+        return tuple(Device(**row) for row in read_json(self.folder.allocation)["devices"])
+
+    def _wait(self, wanted: int, planned: Collection[Device]) -> None:
+        roster, patience = self.roster, self.config.deploy.patience
+        told: list[int] = []
+
+        def enough() -> bool:
+            if told != [len(roster.nodes)]:
+                told[:] = [len(roster.nodes)]
+                message = f"{len(roster.nodes)} of {wanted} devices have joined"
+                self.desk.tell("waiting", message, len(roster.nodes))
+            return len(roster.nodes) >= wanted
+
+        roster.look(enough, patience)
+        if not enough():
+            missing = [str(each.id) for each in planned if each.id not in roster.nodes]
+            named = f"; missing: {', '.join(missing[:_NAMED])}" if missing else ""
+            raise RunError(
+                f"{len(roster.nodes)} of {wanted} devices joined within {patience:g} s{named}; "
+                "start the others, or ask for fewer with deploy.devices"
+            )
+
+
+def _modules(config: Config) -> tuple[str, ...]:
+    """Name the modules that the server's own config loads code from."""
+    names = (config.method.name, config.net.name, config.data.benchmark)
+    return tuple(name.partition(":")[0] for name in names if ":" in name)

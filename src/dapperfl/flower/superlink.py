@@ -1,0 +1,127 @@
+"""Flower's SuperLink, as `dapperfl serve` starts it: with a gate in front, and on a lifeline.
+
+Flower answers on one port to devices (`/v1/fleet`), to its own processes on this machine, and to
+whoever wants to start a run, which means to run any code; only the first asks for a key. The gate
+lets other machines reach the first alone.
+"""
+
+import importlib
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import Any
+
+from dapperfl.flower.lifeline import end_with_parent
+
+SECRET = "DAPPERFL_SECRET"  # the environment variable by which the SuperLink learns it
+HEADER = "x-dapperfl-secret"
+_DEVICES, _CONTROL = "/v1/fleet/", "/v1/control/"
+_START = "/v1/control/start-run"
+_MOST = 64 * 2**20  # bytes of one request; Flower sends large things in pieces of 5 MiB
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Gate:
+    """Passes on what each side may ask, and answers the rest itself.
+
+    Args:
+        app: Flower's application.
+        secret: What the one who started the SuperLink proves itself by.
+    """
+
+    def __init__(self, app: Application, secret: str) -> None:
+        self._app = app
+        self._secret = secret
+        self._open = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        refused = self._refusal(scope) if scope["type"] == "http" else None
+        if refused is not None:
+            await _answer(send, refused)
+            return
+        await self._app(scope, _limited(receive), send)
+        # Devices' keys are registered before the run starts; until then all would be strangers.
+        self._open = self._open or scope.get("path") == _START
+
+    def _refusal(self, scope: Scope) -> HTTPStatus | None:
+        path, headers = scope["path"], dict(scope["headers"])
+        length = headers.get(b"content-length", b"0")
+        if not length.isdigit() or int(length) > _MOST:
+            return HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+        if path.startswith(_DEVICES):
+            return None if self._open else HTTPStatus.SERVICE_UNAVAILABLE
+        if not _is_here(scope):
+            return HTTPStatus.NOT_FOUND
+        if path.startswith(_CONTROL) and headers.get(HEADER.encode()) != self._secret.encode():
+            return HTTPStatus.FORBIDDEN
+        return None
+
+
+def _is_here(scope: Scope) -> bool:
+    """Say whether a request comes from this machine."""
+    client, server = scope.get("client"), scope.get("server")
+    if not client:
+        return False
+    # Flower's own processes call the address it is bound to, which need not be the loopback.
+    return (server is not None and client[0] == server[0]) or ip_address(client[0]).is_loopback
+
+
+def _limited(receive: Receive) -> Receive:
+    """Hang up on a request that is longer than it said, or did not say how long it is."""
+    read = 0
+
+    async def limited() -> MutableMapping[str, Any]:
+        nonlocal read
+        message = await receive()
+        read += len(message.get("body", b""))
+        return message if read <= _MOST else {"type": "http.disconnect"}
+
+    return limited
+
+
+async def _answer(send: Send, status: HTTPStatus) -> None:
+    await send({"type": "http.response.start", "status": status.value, "headers": []})
+    await send({"type": "http.response.body", "body": status.phrase.encode()})
+
+
+def main() -> None:
+    """Run the SuperLink with the options of this command line."""
+    end_with_parent()
+    # By name: a function of the same name hides one of these modules.
+    application, command, devices = (
+        importlib.import_module(f"flwr.superlink.{name}")
+        for name in ("main", "cli.flower_superlink", "servicer.fleet.fleet_handlers")
+    )
+    _patch(application, command, devices)
+    command.flower_superlink()
+
+
+def _patch(application: Any, command: Any, devices: Any) -> None:
+    made, activate = application.create_app, devices.activate_node
+
+    def create_app(*args: Any, **settings: Any) -> Any:
+        app = made(*args, **settings)
+        app.add_middleware(Gate, secret=os.environ[SECRET])
+        return app
+
+    def let_back_in(request: Any, state: Any) -> Any:
+        # A device that was killed counts as here for a minute, and would be refused until then.
+        node = state.get_node_id_by_public_key(request.public_key)
+        if node is not None:
+            state.deactivate_node(node)
+        return activate(request=request, state=state)
+
+    application.create_app = create_app
+    devices.activate_node = let_back_in
+    # What it starts stays in its group of processes, so that all can be ended together.
+    command.get_popen_detach_kwargs = dict
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Flower's SuperNode, as `dapperfl join` starts it: on a lifeline, and for one app alone.
+
+A SuperNode runs whatever app its server ships. This one takes only the thin app of the installed
+package, so that a server can ask a device to train, and for nothing else.
+"""
+
+import importlib
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dapperfl.flower.app_folder import is_ours
+from dapperfl.flower.lifeline import end_with_parent
+
+FOREIGN = 70  # exit code: the server ships another app
+LOST = 71  # exit code: the connection ended in a way that Flower does not mend
+
+_log = logging.getLogger("flwr")
+
+
+@contextmanager
+def _careful(connect: Callable[..., Any], *args: Any, **settings: Any) -> Iterator[Any]:
+    """Connect as Flower does, and look at every app before it is kept."""
+    with connect(*args, **settings) as (node, receive, send, get_run, get_fab, *rest):
+
+        def get_our_fab(hash_str: str, run_id: int) -> Any:
+            fab = get_fab(hash_str, run_id)
+            if not is_ours(fab.content):
+                _log.error("the server ships an app that is not this version's own")
+                os._exit(FOREIGN)
+            return fab
+
+        yield node, receive, send, get_run, get_our_fab, *rest
+
+
+def main() -> None:
+    """Run the SuperNode with the options of this command line."""
+    end_with_parent()
+    # By name: these are not meant to be imported by others.
+    node, command = (
+        importlib.import_module(f"flwr.supernode.{name}")
+        for name in ("start_client_internal", "cli.flower_supernode")
+    )
+    connect = node.http_request_response
+
+    def careful(*args: Any, **settings: Any) -> Any:
+        return _careful(connect, *args, **settings)
+
+    node.http_request_response = careful  # type: ignore[attr-defined]
+    command.flower_supernode()
+    # It returns only after an error; a thread of its own would keep the process alive.
+    os._exit(LOST)
+
+
+if __name__ == "__main__":
+    main()

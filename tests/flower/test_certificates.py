@@ -1,0 +1,123 @@
+"""Certificates are judged by Python's TLS, keys by Flower's own readers."""
+
+import ssl
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from flwr.supercore.primitives.asymmetric import (
+    bytes_to_public_key,
+    public_key_to_bytes,
+    sign_message,
+    uses_nist_ec_curve,
+    verify_signature,
+)
+
+from dapperfl.errors import ConfigError
+from dapperfl.flower.certificates import Certificates, make_certificates, public_keys
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    folder = tmp_path_factory.mktemp("made") / "certs"
+    return make_certificates(folder, ["fl.example.org", "192.0.2.7"], 2)
+
+
+def shake_hands(server: Certificates, authority: Path, host: str) -> None:
+    """Let a TLS client meet a TLS server without a network; raise what either raises."""
+    ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    ours.load_cert_chain(server.server, server.server_key)
+    theirs = ssl.create_default_context(cafile=str(authority))
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        theirs.wrap_bio(down, up, server_hostname=host),
+        ours.wrap_bio(up, down, server_side=True),
+    ]
+    for _ in range(4):
+        for side in sides:
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    sides[0].do_handshake()
+
+
+@pytest.mark.parametrize("host", ["fl.example.org", "192.0.2.7", "localhost", "127.0.0.1", "::1"])
+def test_the_server_is_accepted_under_each_of_its_names_and_at_home(files, host):
+    shake_hands(files, files.authority, host)
+
+
+def test_a_device_refuses_the_server_under_another_name(files):
+    with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
+        shake_hands(files, files.authority, "example.net")
+
+
+def test_a_device_refuses_a_server_of_another_authority(files, tmp_path):
+    other = make_certificates(tmp_path, ["fl.example.org"], 1)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(files, other.authority, "fl.example.org")
+
+
+def test_private_keys_are_for_their_owner_alone(files):
+    private = [files.authority_key, files.server_key, files.device_key(0), files.device_key(1)]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
+
+
+def test_flower_reads_the_keys_and_what_one_half_signs_the_other_verifies(files):
+    known = public_keys(files.devices)
+    assert list(known) == ["device-0", "device-1"]
+    for index, name in enumerate(known):
+        private = load_ssh_private_key(files.device_key(index).read_bytes(), None)
+        public = bytes_to_public_key(known[name])
+        assert known[name] == public_key_to_bytes(private.public_key())  # type: ignore[arg-type]
+        assert uses_nist_ec_curve(public)
+        assert verify_signature(public, b"now", sign_message(private, b"now"))  # type: ignore[arg-type]
+    assert known["device-0"] != known["device-1"]
+
+
+def test_ssh_keygen_agrees_about_the_keys(files):
+    key = files.device_key(0)
+    try:
+        done = subprocess.run(["ssh-keygen", "-y", "-f", key], capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no ssh-keygen")
+    assert done.stdout.split()[:2] == key.with_suffix(".pub").read_text().split()[:2]
+
+
+@pytest.mark.parametrize(
+    "there", ["ca.crt", "server.key", "devices/device-1", "devices/device-0.pub"]
+)
+def test_nothing_is_overwritten_and_nothing_is_written_then(tmp_path, there):
+    path = tmp_path / there
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    with pytest.raises(ConfigError, match=f"{path.name} is there already"):
+        make_certificates(tmp_path, ["localhost"], 2)
+    assert [each for each in tmp_path.rglob("*") if each.is_file()] == [path]
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "host", ["", "https://fl.example.org", "fl.example.org:8443", "a b", "ü.de"]
+)
+def test_a_host_that_no_certificate_can_name_is_refused(tmp_path, host):
+    with pytest.raises(ConfigError, match="--host"):
+        make_certificates(tmp_path / "certs", [host], 1)
+    assert not (tmp_path / "certs").exists()
+
+
+def test_a_folder_without_keys_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="no public key"):
+        public_keys(tmp_path)
+
+
+def test_a_key_of_another_kind_is_refused_by_name(tmp_path):
+    text = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
+    (tmp_path / "mine.pub").write_text(text)
+    with pytest.raises(ConfigError, match=r"mine\.pub: devices need an ECDSA key"):
+        public_keys(tmp_path)
+    (tmp_path / "mine.pub").write_text("nonsense")
+    with pytest.raises(ConfigError, match=r"mine\.pub cannot be read"):
+        public_keys(tmp_path)

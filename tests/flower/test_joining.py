@@ -1,0 +1,110 @@
+"""What the owner of a device is told, from what Flower and the ClientApp have written."""
+
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dapperfl.errors import RunError
+from dapperfl.flower import joining
+from dapperfl.flower.address import Address
+from dapperfl.flower.joining import Member, _followed, started
+from dapperfl.flower.processes import Child
+from dapperfl.flower.supernode import FOREIGN, LOST
+
+SERVER = Address("fl.example.org", 8443)
+
+
+@pytest.fixture
+def member(tmp_path: Path) -> Member:
+    return Member(SERVER, tmp_path, {"device-id": 3, "state": 'a "b" é'}, key=Path("mine"))
+
+
+def follow(
+    member: Member, log: str, code: int, worked: tuple[dict[str, Any], ...] = ()
+) -> list[str]:
+    """Return what is told of a SuperNode that has written a log, and has then ended."""
+    path = member.state / "supernode.log"
+    path.write_text(f"of an earlier start: [code: 2001]\n{log}")
+    since = len(path.read_bytes()) - len(log.encode())
+    with subprocess.Popen(["sh", "-c", f"exit {code}"]) as process:
+        process.wait()
+    lines = iter(_followed(Child("supernode", process, path, since), member))
+    told = [next(lines)] if log else []
+    with (member.state / "worked.jsonl").open("a") as file:
+        file.writelines(f"{json.dumps(row)}\n" for row in worked)
+    return told + list(lines)
+
+
+def test_joining_losing_and_finding_the_server_is_told_once_each(member):
+    log = (
+        "WARNING: Connection attempt failed, retrying in 0.06 seconds\n"
+        "INFO: SuperNode ID: 71780829\n"
+        "WARNING: Connection attempt failed, retrying in 1.0 seconds\n"
+        "WARNING: Connection attempt failed, retrying in 2.0 seconds\n"
+        "INFO: Connection successful after 1.52 seconds and 3 tries.\n"
+    )
+    assert follow(member, log, LOST) == [
+        "joined fl.example.org:8443",
+        "fl.example.org:8443 does not answer; trying again",
+        "fl.example.org:8443 answers again",
+        "the connection has ended; joining again",
+    ]
+
+
+def test_a_round_is_a_line(member):
+    rows: tuple[dict[str, Any], ...] = (
+        {"phase": "hello", "run": "run-1", "seconds": 0.5},
+        {"phase": "train", "round": 1, "sent": 246013, "loss": 2.36, "tested": 8, "correct": 2,
+         "seconds": 3.26},
+        {"phase": "statistics", "round": 1, "sent": 3196, "seconds": 0.4},
+        {"phase": "train", "round": 2, "error": "the disk is full", "seconds": 0.1},
+    )  # fmt: skip
+    assert follow(member, "INFO: SuperNode ID: 7\n", 0, rows)[1:-1] == [
+        "round 1  loss 2.360  accuracy before 25.0 %  sent 246.0 kB  3.3 s",
+        "train, round 2: failed: the disk is full",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "reason"),
+    [
+        (1, "Exit Code: 305\n[code: 2001] All SuperNodes must be registered.", "with --key"),
+        (1, "Exit Code: 305\n[code: 2004] Failed to activate SuperNode.", "know the key mine"),
+        (1, "Exit Code: 302\nUnable to parse the private key file.", "mine is no private key"),
+        (FOREIGN, "", "install the same version on both sides"),
+    ],
+)
+def test_a_refused_device_ends_with_the_reason(member, code, log, reason):
+    with pytest.raises(RunError, match=reason):
+        list(_followed_after(member, log, code))
+
+
+def _followed_after(member: Member, log: str, code: int) -> Any:
+    return follow(member, f"INFO: SuperNode ID: 1\n{log}\n", code)
+
+
+@pytest.mark.parametrize("code", [0, 1, LOST, -9])
+def test_any_other_end_means_to_try_again(member, code):
+    assert follow(member, "", code) == ["the connection has ended; joining again"]
+
+
+def test_the_settings_of_a_device_reach_flower_whatever_they_are(member, monkeypatch):
+    seen: list[list[str]] = []
+    monkeypatch.setattr(joining, "running", lambda module, words, **_: seen.append(words))
+    started(member)
+    words = seen[0]
+    stored = Path(words[words.index("--node-config") + 1])
+    assert tomllib.loads(stored.read_text()) == member.settings
+    assert "--insecure" in words
+    assert words[words.index("--superlink") + 1] == "fl.example.org:8443"
+
+
+def test_certificate_and_key_are_passed_on(tmp_path):
+    member = Member(SERVER, tmp_path, {}, certificate=Path("ca.crt"), key=Path("mine"))
+    words = " ".join(member.options())
+    assert "--root-certificates ca.crt --auth-supernode-private-key mine" in words
+    assert "--insecure" not in words

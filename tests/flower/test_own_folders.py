@@ -1,0 +1,149 @@
+"""Devices with folders of their own, and a server that has no picture at all."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tests.flower.village import Node, Village, assembled, nodes_of, serve_in, toy
+from tests.tiny import tiny_examples
+
+from dapperfl.data.pictures.tree import find_labelled
+from dapperfl.errors import DataError
+from dapperfl.flower.own_folder import load_folder, split
+from dapperfl.flower.world import MEAN, STD
+from dapperfl.lab.folder import read_json
+from dapperfl.lab.records import load_records
+
+CLASSES = ("blue", "green", "red")
+BLIND = (
+    'deploy.classes=["blue","green","red"]',
+    "deploy.picture=[3,6,6]",
+    "deploy.devices=2",
+    "method=fedavg",
+)
+
+
+def write_pictures(folder, count: int, name: str) -> None:
+    """Write pictures into class folders; labels are those of the classes in order."""
+    examples = tiny_examples(count, "own", name)
+    for number, (image, label) in enumerate(zip(examples.images, examples.labels, strict=True)):
+        path = folder / CLASSES[label] / f"{number:03d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.asarray(image.permute(1, 2, 0))).save(path)
+
+
+def own_node(tmp_path, number: int, domain: str, rho: float, **extra) -> Node:
+    data = tmp_path / f"pictures-{number}"
+    write_pictures(data, 20 + number, f"device {number}")
+    state = str(tmp_path / f"device-{number}")
+    where = {"data": str(data), "domain": domain, "rho": rho, **extra}
+    return Node({"device-id": number, "state": state, "modules": "tests.lab.toy_world", **where})
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAPPERFL_DATA", str(tmp_path / "cache"))
+
+
+def test_a_blind_server_trains_and_tells_what_devices_measured(tmp_path):
+    village = Village([own_node(tmp_path, 3, "ink", 0.0), own_node(tmp_path, 8, "paint", 0.5)])
+    config = toy(*BLIND)
+    out = tmp_path / "run"
+    serve_in(village, config, out)
+    first, second = load_records(out)
+    assert first.accuracy.keys() == first.on_devices.keys() == {"ink", "paint"}
+    assert first.accuracy == first.on_devices
+    assert second.accuracy == second.on_devices
+    fleet = read_json(out / "allocation.json")["devices"]
+    assert [(each["id"], each["domain"], each["rho"]) for each in fleet] == [
+        (3, "ink", 0.0),
+        (8, "paint", 0.5),
+    ]
+    summary = read_json(out / "summary.json")
+    assert [level["mean_accuracy"] for level in summary["levels"]] == [None, None]
+    assert summary["domain_accuracy"]["ink"]["last"] == second.accuracy["ink"]
+
+
+def test_the_accuracy_is_that_of_the_model_the_round_began_with(tmp_path):
+    village = Village([own_node(tmp_path, 0, "ink", 0.0), own_node(tmp_path, 1, "ink", 0.0)])
+    config = toy(*BLIND)
+    simulator = assembled(village, config, tmp_path / "run")
+    before = simulator.round(simulator.start()).snapshot  # a net that has learnt something
+    found = simulator.round(before)
+    net = simulator.shown.holding(before.server.model)
+    right = tested = 0
+    for number in (0, 1):
+        examples = load_folder(tmp_path / f"pictures-{number}", CLASSES, 6)
+        train, aside = split(examples, 0.2, config.seed, number)
+        assert len(train) + len(aside) == len(examples) == 20 + number
+        for image, label in zip(aside.images, aside.labels, strict=True):
+            scaled = (image / 255 - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(
+                3, 1, 1
+            )
+            right += int(net(scaled[None]).argmax() == label)
+            tested += 1
+    assert tested == 8
+    assert found.accuracy == found.on_devices == {"ink": pytest.approx(100 * right / tested)}
+    after = json.loads((tmp_path / "device-0" / "worked.jsonl").read_text().splitlines()[-1])
+    assert (after["round"], after["tested"]) == (2, 4)
+
+
+def test_a_domain_that_nobody_measured_keeps_its_last_figure(tmp_path):
+    village = Village([own_node(tmp_path, 0, "ink", 0.0), own_node(tmp_path, 1, "paint", 0.0)])
+    simulator = assembled(village, toy(*BLIND, "rounds=3"), tmp_path / "run")
+    records = []
+    for record in simulator.rounds():
+        records.append(record)
+        village.nodes.pop(102, None)
+    assert records[1].on_devices.keys() == {"ink"}
+    assert records[1].accuracy["paint"] == records[0].accuracy["paint"]
+
+
+def test_a_resumed_run_wants_the_same_devices(tmp_path, caplog):
+    nodes = [own_node(tmp_path, 0, "ink", 0.0), own_node(tmp_path, 1, "paint", 0.5)]
+    serve_in(Village(nodes), toy(*BLIND, "rounds=1"), tmp_path / "run")
+    stranger = own_node(tmp_path, 5, "ink", 0.0)
+    write_pictures(tmp_path / "pictures-0", 30, "more of them")  # a folder may grow
+    village = Village([stranger, *nodes])
+    serve_in(village, toy(*BLIND, "rounds=2"), tmp_path / "run")
+    assert "a device is refused: device 5 is none of this run's 2 devices" in caplog.messages
+    assert not load_records(tmp_path / "run")[1].left_out
+
+
+def test_a_server_with_test_pictures_tests_on_them(tmp_path):
+    config = toy("deploy.own_folders=true", "deploy.devices=1", "method=fedavg", "rounds=1")
+    village = Village([own_node(tmp_path, 0, "ink", 0.0)])
+    (record,) = assembled(village, config, tmp_path / "run").rounds()
+    assert record.accuracy.keys() == {"dark", "light"}
+    assert record.on_devices.keys() == {"ink"}
+
+
+def test_a_device_without_a_folder_cannot_join_such_a_run(tmp_path, caplog):
+    config = toy(*BLIND, "deploy.patience=2")
+    village = Village(nodes_of(config, tmp_path))
+    with pytest.raises(Exception, match="0 of 2 devices joined"):
+        assembled(village, config, tmp_path / "run")
+    assert "folders of their own" in caplog.text
+
+
+def test_pictures_are_read_by_class(tmp_path):
+    write_pictures(tmp_path / "mine", 6, "x")
+    examples = load_folder(tmp_path / "mine", CLASSES, 6)
+    known = tiny_examples(6, "own", "x")
+    for image, label in zip(examples.images, examples.labels, strict=True):
+        same = [n for n, other in enumerate(known.images) if torch.equal(image, other)]
+        assert [int(known.labels[n]) for n in same] == [int(label)]
+    (tmp_path / "mine" / "red").rename(tmp_path / "mine" / "pink")
+    with pytest.raises(DataError, match="no class of this run: pink"):
+        load_folder(tmp_path / "mine", CLASSES, 6)
+
+
+def test_a_folder_must_have_class_folders(tmp_path):
+    with pytest.raises(DataError, match="is not a folder"):
+        find_labelled(tmp_path / "nothing")
+    with pytest.raises(DataError, match="has no pictures"):
+        find_labelled(tmp_path)
+    write_pictures(tmp_path, 3, "x")
+    assert [picture.label for picture in find_labelled(tmp_path)] == list(CLASSES)

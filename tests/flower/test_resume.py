@@ -1,0 +1,112 @@
+"""A server that is killed at any moment goes on where it was, and nothing is lost."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from tests.flower.village import Killed, Village, nodes_of, serve_in, toy
+
+from dapperfl.core.state import State
+from dapperfl.flower.remembered import Remembered
+from dapperfl.lab.folder import read_json, read_tensors
+from dapperfl.lab.records import load_records
+
+SETTINGS = ("method=moon", "rounds=3")  # its clients remember their last net
+
+
+def final(folder: Path) -> State:
+    return read_tensors(folder / "model.safetensors")[0]
+
+
+def run_to_the_end(folder: Path) -> Path:
+    config = toy(*SETTINGS)
+    serve_in(Village(nodes_of(config, folder)), config, folder / "run")
+    return folder / "run"
+
+
+def killed_at(folder: Path, message: int) -> Village:
+    """Kill a server when it fetches the reply to one of its tasks, counted from 1."""
+    config = toy(*SETTINGS)
+    village = Village(nodes_of(config, folder))
+
+    def kill() -> None:
+        tasks = [each for each in village.pushed if each.metadata.message_type == "train"]
+        answered = len(tasks) - sum(reply is not None for reply in village.replies.values())
+        if answered >= message:
+            raise Killed
+
+    village.before_pull = kill
+    with pytest.raises(Killed):
+        serve_in(village, config, folder / "run")
+    village.before_pull = lambda: None
+    return village
+
+
+def back(village: Village) -> Village:
+    """Return the same devices behind a new server, under other numbers."""
+    village.replies.clear()
+    nodes = list(village.nodes.values())
+    village.nodes.clear()
+    for node in nodes:
+        village.add(node)
+    return village
+
+
+# Three tasks a round: after the second reply, within round 1; after the third, when round 1 is
+# done and round 2 is asked for; after the fifth and the eighth, within rounds 2 and 3.
+@pytest.mark.parametrize("message", [2, 3, 5, 8])
+def test_a_killed_server_ends_where_it_would_have_ended(message, tmp_path):
+    whole = run_to_the_end(tmp_path / "whole")
+    village = killed_at(tmp_path, message)
+    done = len(load_records(tmp_path / "run")) if (tmp_path / "run").exists() else 0
+    assert done == message // 3
+    serve_in(back(village), toy(*SETTINGS), tmp_path / "run")
+    ours, theirs = final(tmp_path / "run"), final(whole)
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+    lines, others = load_records(tmp_path / "run"), load_records(whole)
+    assert [(line.round, line.loss) for line in lines] == [(o.round, o.loss) for o in others]
+    assert not any(line.left_out for line in lines)
+
+
+def test_a_run_between_two_rounds_goes_on_with_the_next(tmp_path):
+    whole = run_to_the_end(tmp_path / "whole")
+    short = toy("method=moon", "rounds=1")
+    village = Village(nodes_of(short, tmp_path))
+    serve_in(village, short, tmp_path / "run")
+    village.pushed.clear()
+    serve_in(back(village), toy(*SETTINGS), tmp_path / "run")
+    ours, theirs = final(tmp_path / "run"), final(whole)
+    assert all(torch.equal(tensor, theirs[name]) for name, tensor in ours.items())
+    trained = [each for each in village.pushed if each.metadata.message_type == "train"]
+    assert len(trained) == 2 * 3
+
+
+def test_a_finished_run_asks_nobody(tmp_path):
+    config = toy("method=fedavg", "rounds=1")
+    village = Village(nodes_of(config, tmp_path))
+    serve_in(village, config, tmp_path / "run")
+    village.pushed.clear()
+    serve_in(village, config, tmp_path / "run")
+    assert not village.pushed
+    assert read_json(tmp_path / "run" / ".flower" / "status.json")["state"] == "finished"
+
+
+def test_the_run_keeps_its_name_and_another_has_another(tmp_path):
+    names = []
+    for folder, rounds in (("one", 1), ("one", 2), ("two", 1)):
+        config = toy("method=fedavg", f"rounds={rounds}")
+        serve_in(Village(nodes_of(config, tmp_path)), config, tmp_path / folder)
+        names.append(read_json(tmp_path / folder / ".flower" / "run.json")["run"])
+    assert names[0] == names[1] != names[2]
+
+
+def test_a_device_remembers_as_of_before_a_round_and_only_a_little(tmp_path):
+    remembered = Remembered(tmp_path / "run-1")
+    assert (remembered.earliest, remembered.before(1)) == (1, {})
+    for round_num in (1, 2, 3, 5):
+        remembered.keep(round_num, {"at": torch.tensor(round_num)})
+    assert remembered.earliest == 4
+    assert int(remembered.before(6)["at"]) == 5
+    assert int(remembered.before(5)["at"]) == 3  # asked again: as it was then
+    assert int(remembered.before(4)["at"]) == 3
+    assert len(list((tmp_path / "run-1").iterdir())) == 3

@@ -1,0 +1,81 @@
+"""The ServerApp as Flower calls it: its folder from the environment, its end in a file."""
+
+import pytest
+from flwr.app import Context, RecordDict
+from tests.flower.village import Village, nodes_of, toy
+
+from dapperfl.errors import RunError
+from dapperfl.flower import server_app
+from dapperfl.flower.place import RUN, Place
+from dapperfl.flower.post import Post
+from dapperfl.lab.config import to_toml
+from dapperfl.lab.experiment import run
+from dapperfl.lab.folder import read_json, read_tensors
+from dapperfl.lab.loading import load_run
+from dapperfl.lab.records import load_records
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    """Return a function that runs the ServerApp on a config in one process."""
+
+    def serve(village: Village, config) -> Place:
+        place = Place(tmp_path / "run")
+        place.folder.mkdir(parents=True, exist_ok=True)
+        place.config.write_text(to_toml(config))
+        monkeypatch.setenv(RUN, str(place.out))
+        monkeypatch.setattr(
+            server_app, "Post", lambda grid: Post(grid, village.clock.now, village.clock.sleep)
+        )
+        server_app.app(village, Context(1, 1, {}, RecordDict(), {}))
+        return place
+
+    return serve
+
+
+def test_it_leaves_the_folder_that_a_simulation_would(served, tmp_path):
+    config = toy()
+    place = served(Village(nodes_of(config, tmp_path)), config)
+    run(config, tmp_path / "sim")
+    names = {path.name for path in (tmp_path / "sim").iterdir() if path.name[0] != "."}
+    assert names == {path.name for path in place.out.iterdir() if path.name[0] != "."}
+    ours, theirs = (read_json(each / "summary.json") for each in (place.out, tmp_path / "sim"))
+    assert ours.keys() == theirs.keys()
+    for key in ("global_accuracy", "domain_accuracy", "levels", "devices", "dense"):
+        assert ours[key] == theirs[key], key
+    left, right = (
+        read_tensors(each / "model.safetensors")[0] for each in (place.out, tmp_path / "sim")
+    )
+    assert all((tensor == right[name]).all() for name, tensor in left.items())
+    assert load_run(place.out) is not None
+    assert read_json(place.status)["state"] == "finished"
+    assert "device 2 joined: domain" in place.notes.read_text()
+    assert [line.round for line in load_records(place.out)] == [1, 2]
+
+
+def test_who_is_missing_is_in_the_status(served, tmp_path):
+    config = toy("deploy.patience=3")
+    village = Village(nodes_of(config, tmp_path)[:1])
+    with pytest.raises(RunError):
+        served(village, config)
+    status = read_json(Place(tmp_path / "run").status)
+    assert status["state"] == "failed"
+    assert status["message"].startswith("1 of 3 devices joined within 3 s; missing: 1, 2; start")
+
+
+def test_a_folder_with_another_run_is_not_touched(served, tmp_path):
+    config = toy("rounds=1")
+    served(Village(nodes_of(config, tmp_path)), config)
+    other = toy("rounds=1", "train.lr=0.9")
+    with pytest.raises(Exception, match=r"train\.lr = 0\.9, but the run was started with"):
+        served(Village(nodes_of(config, tmp_path)), other)
+
+
+def test_waiting_may_change_when_a_run_goes_on(served, tmp_path):
+    config = toy("rounds=1")
+    served(Village(nodes_of(config, tmp_path)), config)
+    village = Village(nodes_of(config, tmp_path)[:2])
+    changed = ("deploy.devices=2", "deploy.deadline=9", "deploy.patience=9", "checkpoint_every=5")
+    place = served(village, toy("rounds=2", *changed))
+    (absence,) = load_records(place.out)[1].left_out
+    assert (absence.id, absence.reason) == (2, "the device is not connected")
