@@ -80,7 +80,11 @@ def finished_summary(config: Config, out: Path) -> dict[str, Any] | None:
 
 @contextmanager
 def opened(
-    config: Config, out: Path, *, resume: bool = False, make: Callable[[Config], Simulator] = build
+    config: Config,
+    out: Path,
+    *,
+    resume: bool = False,
+    make: Callable[[Config], Simulator] | None = None,
 ) -> Iterator["Experiment"]:
     """Open a run folder, new or to be continued, and hold it for this process.
 
@@ -88,7 +92,8 @@ def opened(
         config: What is to be run.
         out: The folder.
         resume: Whether a run that is there may be continued.
-        make: Builds the simulator; a deployment has one whose clients are elsewhere.
+        make: Builds the simulator, as `build` does unless given; a deployment has one whose
+            clients are elsewhere.
 
     Raises:
         CheckpointError: the folder is in use, damaged, or would be overwritten.
@@ -96,7 +101,7 @@ def opened(
     """
     folder = RunFolder(out)
     started = may_write(folder, resume)
-    simulator = make(config)
+    simulator = (make or build)(config)
     simulator.levels()  # an impossible budget must show before anything is written
     with folder.held():
         # Another process may have come first while this one loaded its data.
