@@ -10,6 +10,7 @@ from dapperfl.core.cost import cost
 from dapperfl.core.messages import ClientUpdate
 from dapperfl.flower.letters import RECORD
 from dapperfl.lab.build import load_federation
+from dapperfl.lab.records import load_records
 
 
 def test_no_picture_and_no_path_leaves_a_device(tmp_path):
@@ -61,12 +62,12 @@ def test_one_reply_is_in_memory_at_a_time(tmp_path):
     simulator = assembled(village, config, tmp_path / "run")
     most: list[tuple[int, int]] = []
 
-    def look() -> None:
+    def updates() -> int:
         gc.collect()
-        updates = sum(type(each) is ClientUpdate for each in gc.get_objects())
-        most.append((len(village.alive), updates))
+        return sum(type(each) is ClientUpdate for each in gc.get_objects())
 
-    village.before_pull = look
+    before = updates()  # other tests have some of their own
+    village.before_pull = lambda: most.append((len(village.alive), updates() - before))
     list(simulator.rounds())
     assert len(most) >= 12
     # No message is left when the next is fetched, and of what was in them only the last.
@@ -91,3 +92,18 @@ def test_bytes_up_are_those_of_the_submodel_plus_little(tmp_path):
     simulator.runner.train = watched  # type: ignore[method-assign]
     list(simulator.rounds())
     assert len(set(sizes.values())) == 3  # three levels
+
+
+def test_updates_in_16_bits_are_half_as_large_and_what_they_lose_is_in_the_records(tmp_path):
+    found = {}
+    for fp16 in (False, True):
+        config = toy("method=fedavg", "net.width=16", f"deploy.fp16={str(fp16).lower()}")
+        village = Village(nodes_of(config, tmp_path / f"{fp16}"))
+        serve_in(village, config, tmp_path / f"run-{fp16}")
+        found[fp16] = load_records(tmp_path / f"run-{fp16}")
+    for exact, short in zip(found[False], found[True], strict=True):
+        assert exact.rounding is None
+        assert short.rounding is not None
+        assert 0 < short.rounding < 2**-11  # half a unit in the last of eleven places
+        for device, spent in exact.costs.items():
+            assert short.costs[device].bytes_up < 0.56 * spent.bytes_up

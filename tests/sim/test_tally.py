@@ -16,8 +16,8 @@ def reply(device: int, rho: float, loss: float, samples: int, **metrics: float) 
 
 
 REPLIES = [
-    reply(0, 0.4, 0.1, 7, tested=10, correct=4),
-    reply(1, 0.4, 0.7, 3, tested=30, correct=16),
+    reply(0, 0.4, 0.1, 7, tested=10, correct=4, rounding=2e-4),
+    reply(1, 0.4, 0.7, 3, tested=30, correct=16, rounding=1e-4),
     reply(2, 0.6, 0.3, 5),
 ]
 
@@ -29,6 +29,7 @@ def test_sums_and_masks_do_not_depend_on_the_order(order):
     assert tally.loss() == (0.1 * 7 + 0.7 * 3 + 0.3 * 5) / 15
     assert tally.kept() == {0.4: pack(SMALL), 0.6: pack(SMALL)}
     assert tally.on_devices() == {"light": 50.0}  # 20 right answers of 40
+    assert tally.rounding == 2e-4
 
 
 def test_those_left_out_end_there_and_moments_add_to_the_cost():

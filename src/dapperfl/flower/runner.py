@@ -25,7 +25,7 @@ from dapperfl.runtime.guard import expected_shared
 from dapperfl.runtime.inbox import Inbox
 from dapperfl.runtime.local import Trade
 from dapperfl.runtime.packing import HEADER_LIMIT
-from dapperfl.runtime.wire import SHARED_LIMIT, Parcel, Reply, Task, kind_of, parcels
+from dapperfl.runtime.wire import SHARED_LIMIT, Parcel, Received, Reply, Task, kind_of, parcels
 
 TASK, MODEL, REPLY = "task", "model", "reply"
 KINDS = {"train": "train", "statistics": "train.statistics"}  # Flower's, by ours
@@ -134,12 +134,16 @@ class FlowerRunner:
             data = opened(content, {REPLY: limit})[REPLY]
         except MessageError as error:
             return self.inbox.refuse(task, error)
-        received = self.inbox.open(data, task)
-        return _measured(received.message, received.num_bytes, came.about.num_bytes)
+        return _measured(self.inbox.open(data, task), came.about.num_bytes)
 
 
-def _measured(reply: Reply, bytes_up: int, bytes_down: int) -> Reply:
+def _measured(received: Received[Reply], bytes_down: int) -> Reply:
     """Put what really went over the wire in place of what a device says it costs."""
+    reply = received.message
     if isinstance(reply, LeftOut):
         return reply
-    return replace(reply, cost=replace(reply.cost, bytes_up=bytes_up, bytes_down=bytes_down))
+    spent = replace(reply.cost, bytes_up=received.num_bytes, bytes_down=bytes_down)
+    if isinstance(reply, ClientUpdate) and received.rounding is not None:
+        lost = {"rounding": received.rounding.relative_error}
+        return replace(reply, cost=spent, metrics={**reply.metrics, **lost})
+    return replace(reply, cost=spent)

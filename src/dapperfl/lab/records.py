@@ -40,6 +40,8 @@ class RoundLine:
     kept: Mapping[float, Mapping[str, str]] = field(default_factory=dict)
     # By domain, what real devices measured of the model that the round began with.
     on_devices: Mapping[str, float] = field(default_factory=dict)
+    # Where updates came in 16 bits: the largest relative error (l2 norms) of one of them.
+    rounding: float | None = None
 
     def brief(self) -> "RoundLine":
         """Return the line without its details, for those who hold many rounds at once."""
@@ -60,6 +62,7 @@ def line_of(record: RoundRecord) -> RoundLine:
             validation=record.validation,
             kept=record.kept,
             on_devices=record.on_devices,
+            rounding=record.rounding,
         )
     )
     # What is shown and summed up must be what a later reader finds in the file.
@@ -126,4 +129,5 @@ def _decode(row: Mapping[str, Any]) -> RoundLine:
         validation=row.get("validation", {}),
         kept={float(rho): dict(masks) for rho, masks in row.get("kept", {}).items()},
         on_devices=row.get("on_devices", {}),
+        rounding=row.get("rounding"),
     )

@@ -77,6 +77,7 @@ class RoundRecord:
     kept: Mapping[float, Mapping[str, str]] = field(default_factory=dict)  # masks by level
     # What real devices measured of the model that the round began with; percent, per domain.
     on_devices: Mapping[str, float] = field(default_factory=dict)
+    rounding: float | None = None  # the largest share of an update that was lost on its way
 
     @property
     def mean_accuracy(self) -> float:
@@ -199,6 +200,7 @@ class Simulator:
             snapshot=Snapshot(after, memories, empty),
             kept=tally.kept(),
             on_devices=on_devices,
+            rounding=tally.rounding,
         )
 
     def _next(

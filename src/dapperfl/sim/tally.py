@@ -19,6 +19,7 @@ class Tally:
         self.present: list[Device] = []
         self.losses: dict[int, tuple[float, int]] = {}  # by device id, with the samples
         self.tests: dict[str, list[tuple[float, float]]] = {}  # tested and correct, by domain
+        self.rounding: float | None = None  # the largest share of an update that 16 bits lost
         self._masks: dict[float, tuple[int, dict[str, str]]] = {}  # of a device, by level
 
     def watch(self, replies: Iterator[ClientUpdate | LeftOut]) -> Iterator[ClientUpdate]:
@@ -66,6 +67,8 @@ class Tally:
         if metrics.get("tested", 0) > 0:
             found = self.tests.setdefault(device.domain, [])
             found.append((metrics["tested"], metrics.get("correct", 0)))
+        if (lost := metrics.get("rounding")) is not None:
+            self.rounding = max(lost, self.rounding or 0.0)
         first, _ = self._masks.get(device.rho, (device.id + 1, {}))
         if update.model.submodel.kept and device.id < first:
             self._masks[device.rho] = device.id, pack(update.model.submodel)
