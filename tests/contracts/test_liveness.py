@@ -24,7 +24,10 @@ CONTEXT: dict[tuple[str, str], dict[str, Any]] = {
     ("dapperfl", "dense_batches"): {"dense": "batches"},
 }
 # Values to try where the type alone does not say which are good.
-OTHERS: dict[tuple[str, str], list[Any]] = {("feddrop", "rho"): [0.2]}
+OTHERS: dict[tuple[str, str], list[Any]] = {
+    ("feddrop", "rho"): [0.2],
+    ("dapperfl", "dar_noise"): [0.5],
+}
 
 
 def run(method: Method) -> State:

@@ -59,11 +59,25 @@ def test_the_objective_is_equation_5():
 
 def test_a_zero_gamma_skips_the_term():
     class Headless(Net):
-        def split(self, x):
+        def split(self, x, noise=0.0):
             raise AssertionError("z is not wanted")
 
     batch = Batch(torch.randn(2, 3, 6, 6), torch.tensor([0, 1]))
     assert DapperFL(gamma=0.0).loss(Headless(NET, "fc"), batch, work()).isfinite()
+
+
+@pytest.mark.parametrize("gamma", [0.0, 0.3])
+def test_noise_disturbs_the_logits_and_not_the_norm(gamma):
+    net = Net(tiny_net().eval(), "fc")
+    batch = Batch(torch.randn(5, 3, 6, 6), torch.tensor([0, 1, 2, 0, 1]))
+    method = DapperFL(gamma=gamma, dar_power=1, dar_reduce="sum", dar_noise=0.7)
+    torch.manual_seed(3)
+    loss = method.loss(net, batch, work())
+    z, _ = net.split(batch.x)
+    torch.manual_seed(3)
+    logits = net.module.get_submodule("fc")(z + 0.7 * torch.randn_like(z))
+    expected = cross_entropy(logits, batch.y) + gamma * feature_norm(z, 1, "sum")
+    assert torch.allclose(loss, expected)
 
 
 @pytest.mark.parametrize("scope", ["inner", "all"])

@@ -34,6 +34,12 @@ class DapperFL(MeasuringMethod):
     gamma: float = setting(0.01, "weight of the representation's norm (Eq. 5)", Range(0))
     dar_power: Literal[1, 2] = setting(2, "power of that norm: 2 in the paper, 1 in the release")
     dar_reduce: Literal["sum", "mean"] = setting("mean", "sum (paper) or mean over features")
+    dar_noise: float = setting(
+        0.0,
+        "deviation of noise added to the representation in training, against which the norm is "
+        "weighed",
+        Range(0),
+    )
     recovery: Recovery = setting("gated", "what a pruned entry counts as in the average (Eq. 6)")
     scope: Scope = setting("inner", "cut inner channels only, or residual streams too")
     bn_statistics: Statistics = setting(
@@ -83,11 +89,13 @@ class DapperFL(MeasuringMethod):
 
     def loss(self, net: Net, batch: Batch, work: Work) -> Tensor:
         """Return cross-entropy plus gamma times the norm of the representation (Eq. 5)."""
-        if self.gamma == 0:
+        if self.gamma == 0 and self.dar_noise == 0:
             return super().loss(net, batch, work)
-        z, logits = net.split(batch.x)
-        penalty = feature_norm(z, self.dar_power, self.dar_reduce)
-        return cross_entropy(logits, batch.y) + self.gamma * penalty
+        z, logits = net.split(batch.x, self.dar_noise)
+        error = cross_entropy(logits, batch.y)
+        if self.gamma == 0:
+            return error
+        return error + self.gamma * feature_norm(z, self.dar_power, self.dar_reduce)
 
     def assign(
         self, server: ServerState, device: Device, epochs: int, dice: Dice

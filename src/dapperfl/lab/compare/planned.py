@@ -24,6 +24,7 @@ _LATER = {
     "method.dense": "full",
     "method.dense_batches": 2,
     "method.importance": "l1",
+    "method.dar_noise": 0.0,
     "method.weight_power": 1.0,
 }
 _LATER_BN = {"method.bn_statistics": "average"}  # of methods that did not have it
