@@ -1,11 +1,12 @@
 """The gate in front of Flower's SuperLink, asked as a web server asks it."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dapperfl.flower.superlink import Gate
+from dapperfl.flower.superlink import Gate, _patch
 
 HERE, THERE = ("127.0.0.1", 5000), ("192.0.2.9", 5000)
 SECRET = (b"x-dapperfl-secret", b"open sesame")
@@ -94,3 +95,46 @@ def test_a_request_that_does_not_say_how_long_it_is_is_cut_off(gate):
     chunks = [bytes(2**20)] * 65
     assert ask(gate, "/v1/control/start-run", headers=[SECRET], chunks=chunks) == 0
     assert ask(gate, "/v1/control/start-run", headers=[SECRET], chunks=chunks[1:]) == 200
+
+
+def test_a_device_may_send_less_at_once_than_this_machine(gate):
+    assert ask(gate, "/v1/control/start-run", headers=[SECRET]) == 200
+    chunks = [bytes(2**20)] * 9
+    assert ask(gate, "/v1/fleet/push-object", THERE, chunks=chunks) == 0
+    assert ask(gate, "/v1/fleet/push-object", THERE, chunks=chunks[1:]) == 200
+    length = [(b"content-length", b"8388609")]
+    assert ask(gate, "/v1/fleet/push-object", THERE, length) == 413
+    assert ask(gate, "/v1/runtime/push-object", chunks=chunks) == 200
+
+
+def tree(*children: Any) -> SimpleNamespace:
+    return SimpleNamespace(children=list(children))
+
+
+CHUNK = tree()
+MESSAGE = tree(tree(tree(CHUNK, CHUNK, CHUNK)))  # one piece, named three times
+
+
+class RefusedError(Exception):
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+
+
+@pytest.mark.parametrize(("most", "taken"), [("6", True), ("5", False)])
+def test_a_message_of_too_many_pieces_is_refused_before_it_is_kept(monkeypatch, most, taken):
+    monkeypatch.setenv("DAPPERFL_PARTS", most)
+    kept: list[Any] = []
+    devices = SimpleNamespace(
+        activate_node=None,
+        push_messages=lambda request, state: kept.append(request),
+        FlowerError=RefusedError,
+        ApiErrorCode=SimpleNamespace(FLEET_RUN_STATUS_NOT_ALLOWED="no"),
+    )
+    _patch(SimpleNamespace(create_app=None), SimpleNamespace(), devices)
+    request = SimpleNamespace(message_object_trees=[MESSAGE])
+    if taken:
+        devices.push_messages(request=request, state=None)
+    else:
+        with pytest.raises(RefusedError, match="more than 5 objects"):
+            devices.push_messages(request=request, state=None)
+    assert kept == ([request] if taken else [])

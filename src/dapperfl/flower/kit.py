@@ -14,8 +14,9 @@ from dapperfl.flower.terms import Terms
 from dapperfl.lab.build import build_net
 from dapperfl.lab.config import Config
 from dapperfl.runtime.local import Trade
+from dapperfl.runtime.packing import HEADER_LIMIT
 from dapperfl.runtime.precision import Precision
-from dapperfl.runtime.wire import Codec
+from dapperfl.runtime.wire import SHARED_LIMIT, Codec
 
 NET_LIMIT = 2**32  # bytes of a net that is built because a message says so
 
@@ -64,6 +65,17 @@ def build_kit(terms: Terms, trusted: tuple[str, ...] = ()) -> Kit:
     precision: Precision = "fp32" if coarse else config.engine.precision
     trade = Trade(method, prepared, config.train, precision)
     return Kit(terms, config, trade, graph, Codec.of(prepared, graph, fp16=config.deploy.fp16))
+
+
+def reply_limit(codec: Codec) -> int:
+    """Return the most bytes that an honest reply can have."""
+    return codec.cargo.limit + SHARED_LIMIT + 3 * HEADER_LIMIT
+
+
+def modules_of(config: Config) -> tuple[str, ...]:
+    """Name the modules that one's own config loads code from."""
+    names = (config.method.name, config.net.name, config.data.benchmark)
+    return tuple(name.partition(":")[0] for name in names if ":" in name)
 
 
 def _check_size(config: Config, terms: Terms) -> None:

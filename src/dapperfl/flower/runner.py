@@ -18,14 +18,14 @@ from dapperfl.core.messages import (
 from dapperfl.core.net import Batch
 from dapperfl.core.state import State
 from dapperfl.errors import MessageError
+from dapperfl.flower.kit import reply_limit
 from dapperfl.flower.letters import letter, opened, part, refused
 from dapperfl.flower.post import Came, Post, Silence
 from dapperfl.flower.roster import TERMS, Roster
 from dapperfl.runtime.guard import expected_shared
 from dapperfl.runtime.inbox import Inbox
 from dapperfl.runtime.local import Trade
-from dapperfl.runtime.packing import HEADER_LIMIT
-from dapperfl.runtime.wire import SHARED_LIMIT, Parcel, Received, Reply, Task, kind_of, parcels
+from dapperfl.runtime.wire import Parcel, Received, Reply, Task, kind_of, parcels
 
 TASK, MODEL, REPLY = "task", "model", "reply"
 KINDS = {"train": "train", "statistics": "train.statistics"}  # Flower's, by ours
@@ -130,8 +130,7 @@ class FlowerRunner:
                 raise content
             if (reason := refused(content)) is not None:
                 return LeftOut(task.device, reason)
-            limit = self.inbox.codec.cargo.limit + SHARED_LIMIT + 3 * HEADER_LIMIT
-            data = opened(content, {REPLY: limit})[REPLY]
+            data = opened(content, {REPLY: reply_limit(self.inbox.codec)})[REPLY]
         except MessageError as error:
             return self.inbox.refuse(task, error)
         return _measured(self.inbox.open(data, task), came.about.num_bytes)

@@ -15,7 +15,7 @@ from dapperfl.core.net import Batch
 from dapperfl.data.benchmark import Federation
 from dapperfl.errors import RunError
 from dapperfl.flower.desk import Desk, noted
-from dapperfl.flower.kit import build_kit
+from dapperfl.flower.kit import build_kit, modules_of
 from dapperfl.flower.place import RUN, Place
 from dapperfl.flower.post import Post
 from dapperfl.flower.roster import Roster, anyone, only
@@ -69,7 +69,7 @@ class Assembly:
         self.folder = RunFolder(out)
         self.world = known_world(config)
         terms = terms_of(config, self.world, desk.run_name())
-        self.kit = build_kit(terms, _modules(config))
+        self.kit = build_kit(terms, modules_of(config))
         deploy = config.deploy
         self.roster = Roster(
             post, self.kit.codec, terms.encode(), deploy.guard, deploy.deadline, accept=anyone
@@ -142,9 +142,3 @@ class Assembly:
                 f"{len(roster.nodes)} of {wanted} devices joined within {patience:g} s{named}; "
                 "start the others, or ask for fewer with deploy.devices"
             )
-
-
-def _modules(config: Config) -> tuple[str, ...]:
-    """Name the modules that the server's own config loads code from."""
-    names = (config.method.name, config.net.name, config.data.benchmark)
-    return tuple(name.partition(":")[0] for name in names if ":" in name)

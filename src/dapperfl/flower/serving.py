@@ -5,6 +5,7 @@ import shlex
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 from dapperfl.errors import CheckpointError, RunError
@@ -12,6 +13,7 @@ from dapperfl.flower.address import Address, why_silent
 from dapperfl.flower.app_folder import write_app
 from dapperfl.flower.certificates import Certificates, public_keys
 from dapperfl.flower.control import connected
+from dapperfl.flower.kit import build_kit, modules_of, reply_limit
 from dapperfl.flower.place import RUN, Place
 from dapperfl.flower.processes import (
     Child,
@@ -20,9 +22,9 @@ from dapperfl.flower.processes import (
     running,
     surroundings,
 )
-from dapperfl.flower.superlink import SECRET
+from dapperfl.flower.superlink import CHUNK, PARTS, SECRET
 from dapperfl.flower.tail import Tail
-from dapperfl.flower.world import known_world
+from dapperfl.flower.world import known_world, terms_of
 from dapperfl.lab.config import Config, to_toml
 from dapperfl.lab.experiment import check_same_run, may_write, stored_config
 from dapperfl.lab.folder import RunFolder, read_json, write_atomically
@@ -30,6 +32,7 @@ from dapperfl.lab.records import RoundLine, load_records
 
 _START = 120.0  # seconds that the SuperLink, and then the ServerApp, may take to come up
 _PAUSE = 0.3
+_WRAPPING = 16  # objects that the pieces of a reply are packed in
 _TAKING_LEAVE = 5.0  # seconds between the end of the ServerApp's work and its last word
 
 
@@ -77,7 +80,7 @@ def serve(config: Config, out: Path, door: Door, *, resume: bool) -> Iterator[st
     if may_write(folder, resume):
         check_same_run(stored_config(folder), config)
     keys = door.public_keys()
-    known_world(config)  # what is wrong with it must show before anything is started
+    parts = _most_parts(config)  # what is wrong with it must show before anything is started
     with RunFolder(place.home).held():
         end_stale(place.superlink.with_suffix(".pid"))
         require_port(door.address.host, door.address.port)
@@ -86,7 +89,8 @@ def serve(config: Config, out: Path, door: Door, *, resume: bool) -> Iterator[st
         write_app(place.app)
         secret = secrets.token_hex()
         news = _News(place)
-        environment = surroundings(place.home, **{RUN: str(place.out), SECRET: secret})
+        told = {RUN: str(place.out), SECRET: secret, PARTS: str(parts)}
+        environment = surroundings(place.home, **told)
         with running(
             "superlink", door.options(), log=place.superlink, environment=environment
         ) as link:
@@ -100,6 +104,12 @@ def serve(config: Config, out: Path, door: Door, *, resume: bool) -> Iterator[st
                 yield from news.since(state)
                 time.sleep(_PAUSE)
             yield from news.since(state)
+
+
+def _most_parts(config: Config) -> int:
+    """Say of how many objects of Flower's an honest reply consists at most."""
+    kit = build_kit(terms_of(config, known_world(config), "size"), modules_of(config))
+    return ceil(reply_limit(kit.codec) / CHUNK) + _WRAPPING
 
 
 def _wait_until_up(link: Child, door: Door) -> None:
