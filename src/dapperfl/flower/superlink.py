@@ -2,8 +2,8 @@
 
 Flower answers on one port to devices (`/v1/fleet`), to its own processes on this machine, and to
 whoever wants to start a run, which means to run any code; only the first asks for a key. The gate
-lets other machines reach the first alone, and limits what a device sends before Flower keeps it: the
-bytes of one request, and how many objects a message is put together from.
+lets other machines reach the first alone, and limits what a device sends before Flower keeps it:
+the bytes of one request, and how many objects a message is put together from.
 """
 
 import importlib
