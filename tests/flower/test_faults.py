@@ -29,7 +29,7 @@ from dapperfl.flower.certificates import Certificates
 from dapperfl.flower.processes import free_port
 
 pytestmark = MARKS
-DEADLINE = 30
+DEADLINE = 45
 SETTINGS = [
     *("fleet.devices=3", "fleet.rhos=[0.0, 0.4]", "data.protocol=iid"),
     *("rounds=4", f"deploy.deadline={DEADLINE}"),
