@@ -13,7 +13,7 @@ from dapperfl.errors import MessageError
 from dapperfl.flower.terms import Terms
 from dapperfl.lab.build import build_net
 from dapperfl.lab.config import Config
-from dapperfl.runtime.local import Trade
+from dapperfl.runtime.local import Trade, prepared
 from dapperfl.runtime.packing import HEADER_LIMIT
 from dapperfl.runtime.precision import Precision
 from dapperfl.runtime.wire import SHARED_LIMIT, Codec
@@ -57,14 +57,12 @@ def build_kit(terms: Terms, trusted: tuple[str, ...] = ()) -> Kit:
     net = build_net(config, num_classes=len(terms.classes), in_channels=terms.picture[0])
     example = torch.zeros(1, *terms.picture, device=device)
     method = config.method.build()
-    plain = ChannelGraph.trace(net.to(device), example)
-    prepared = method.prepare(net, plain.head).to(device)
-    graph = plain if prepared is net else ChannelGraph.trace(prepared, example)
+    ready, graph = prepared(method, net, example)
     # A CPU has no tf32, and what it has is more exact.
     coarse = config.engine.precision == "tf32" and device == "cpu"
     precision: Precision = "fp32" if coarse else config.engine.precision
-    trade = Trade(method, prepared, config.train, precision)
-    return Kit(terms, config, trade, graph, Codec.of(prepared, graph, fp16=config.deploy.fp16))
+    trade = Trade(method, ready, config.train, precision)
+    return Kit(terms, config, trade, graph, Codec.of(ready, graph, fp16=config.deploy.fp16))
 
 
 def reply_limit(codec: Codec) -> int:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
+from dapperfl.core.channels import ChannelGraph
 from dapperfl.core.messages import LocalModel, Work
 from dapperfl.core.net import Batch, Net
 from dapperfl.core.state import State, snapshot
@@ -54,6 +55,13 @@ class Trade:
     def turned(self) -> bool:
         """Whether nets that stay hold channels last, as all precisions below fp32 want it."""
         return self.channels_last or self.precision != "fp32"
+
+
+def prepared(method: Method, net: nn.Module, example: Tensor) -> tuple[nn.Module, ChannelGraph]:
+    """Return the net that a method trains, where the example is, and the net's graph."""
+    plain = ChannelGraph.trace(net.to(example.device), example)
+    ready = method.prepare(net, plain.head).to(example.device)
+    return ready, plain if ready is net else ChannelGraph.trace(ready, example)
 
 
 class PlainNet:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from dapperfl.core.channels import ChannelGraph
 from dapperfl.core.cost import cost
 from dapperfl.core.messages import (
     Assignment,
@@ -35,7 +34,7 @@ from dapperfl.methods.base import Method
 from dapperfl.runtime.checkpoint import Snapshot
 from dapperfl.runtime.evaluation import evaluate
 from dapperfl.runtime.frozen import FrozenNets
-from dapperfl.runtime.local import Trade
+from dapperfl.runtime.local import Trade, prepared
 from dapperfl.runtime.memory import LIMIT, MemoryStore
 from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.runtime.precision import Precision
@@ -129,10 +128,8 @@ class Simulator:
         self.train = train or TrainSettings()
         self.seed, self.num_rounds, self.participation = seed, rounds, participation
         self.device, self.threads, self.min_replies = device, threads, min_replies
-        plain = ChannelGraph.trace(net.to(device), self._example())
-        self.net = method.prepare(net, plain.head).to(device)
-        same = self.net is net
-        self.graph = plain if same else ChannelGraph.trace(self.net, self._example())
+        example = torch.zeros(1, *federation.shape, device=device)
+        self.net, self.graph = prepared(method, net, example)
         self.cohort_size = max(1, round(participation * len(federation.devices)))
         self.data = Holdings(federation.train, self._batches, RECENT_COHORTS * self.cohort_size)
         self.memory = MemoryStore(memory_limit, device)
@@ -290,9 +287,6 @@ class Simulator:
             pad=world.pad,
             flip=world.flip,
         )
-
-    def _example(self) -> Tensor:
-        return torch.zeros(1, *self.federation.shape, device=self.device)
 
 
 def _rejoined(first: list[ClientUpdate], rest: Iterator[ClientUpdate]) -> Iterator[ClientUpdate]:

@@ -5,7 +5,7 @@ Links are followed as long as they stay within the tree; what is hidden does not
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,13 +40,7 @@ def find_pictures(root: Path) -> list[Picture]:
     """
     if not root.is_dir():
         raise DataError(f"data.root = {root} is not a folder; {LAYOUT} in it")
-    tree = _Tree(root, root.resolve())
-    found = list(tree.pictures())
-    if tree.skipped:
-        log.warning("skipped in %s: %s", root, some(list(tree.skipped)))
-    if not found:
-        raise DataError(f"{root} has no pictures in it; {LAYOUT}")
-    return found
+    return _listed(root, _Tree.pictures, LAYOUT)
 
 
 def find_labelled(folder: Path) -> list[Picture]:
@@ -57,12 +51,18 @@ def find_labelled(folder: Path) -> list[Picture]:
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; expected <class>/<image> in it")
-    tree = _Tree(folder, folder.resolve())
-    found = list(tree.labelled())
+    return _listed(folder, _Tree.labelled, "expected <class>/<image>")
+
+
+def _listed(
+    root: Path, pictures: Callable[["_Tree"], Iterator[Picture]], layout: str
+) -> list[Picture]:
+    tree = _Tree(root, root.resolve())
+    found = list(pictures(tree))
     if tree.skipped:
-        log.warning("skipped in %s: %s", folder, some(list(tree.skipped)))
+        log.warning("skipped in %s: %s", root, some(list(tree.skipped)))
     if not found:
-        raise DataError(f"{folder} has no pictures in it; expected <class>/<image>")
+        raise DataError(f"{root} has no pictures in it; {layout}")
     return found
 
 
