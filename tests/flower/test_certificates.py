@@ -4,6 +4,7 @@ import ssl
 import stat
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
@@ -25,8 +26,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return make_certificates(folder, ["fl.example.org", "192.0.2.7"], 2)
 
 
-def shake_hands(server: Certificates, authority: Path, host: str) -> None:
-    """Let a TLS client meet a TLS server without a network; raise what either raises."""
+def shake_hands(server: Certificates, authority: Path, host: str) -> dict[str, Any]:
+    """Let a TLS client meet a TLS server without a network, and return whom it met."""
     ours = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ours.load_cert_chain(server.server, server.server_key)
     theirs = ssl.create_default_context(cafile=str(authority))
@@ -42,11 +43,14 @@ def shake_hands(server: Certificates, authority: Path, host: str) -> None:
             except ssl.SSLWantReadError:
                 continue
     sides[0].do_handshake()
+    return dict(sides[0].getpeercert() or {})
 
 
 @pytest.mark.parametrize("host", ["fl.example.org", "192.0.2.7", "localhost", "127.0.0.1", "::1"])
 def test_the_server_is_accepted_under_each_of_its_names_and_at_home(files, host):
-    shake_hands(files, files.authority, host)
+    met = shake_hands(files, files.authority, host)
+    names = {name.replace("0:0:0:0:0:0:0:1", "::1") for _, name in met["subjectAltName"]}
+    assert host in names
 
 
 def test_a_device_refuses_the_server_under_another_name(files):

@@ -10,6 +10,7 @@ from typing import NoReturn
 import typer
 
 from dapperfl.errors import ConfigError, DapperFLError
+from dapperfl.lab.notes import heard
 
 
 @contextmanager
@@ -20,7 +21,7 @@ def border(*, interrupted: str = "interrupted; nothing was written") -> Iterator
         interrupted: what to say to somebody who pressed Ctrl-C.
     """
     try:
-        with _notes_shown():
+        with heard(_Notes(logging.INFO)):
             yield
     except KeyboardInterrupt:
         stop(interrupted, 130)
@@ -46,16 +47,3 @@ class _Notes(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         word = "note" if record.levelno < logging.WARNING else record.levelname.lower()
         sys.stderr.write(f"{word}: {record.getMessage()}\n")
-
-
-@contextmanager
-def _notes_shown() -> Iterator[None]:
-    log, notes = logging.getLogger("dapperfl"), _Notes(logging.INFO)
-    level = log.level
-    log.addHandler(notes)
-    log.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        log.removeHandler(notes)
-        log.setLevel(level)

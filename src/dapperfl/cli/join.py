@@ -13,46 +13,56 @@ if TYPE_CHECKING:
     from dapperfl.flower.joining import Member
 
 
+Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server is.")]
+Data = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="This device's pictures: DIR/CLASS/*.png.")
+]
+Partition = Annotated[
+    bool, typer.Option("--partition", help="Instead: its part of the server's benchmark.")
+]
+Root = Annotated[
+    Path | None, typer.Option(metavar="DIR", help="With --partition: where benchmarks lie.")
+]
+Index = Annotated[
+    int | None,
+    typer.Option("--id", min=0, help="Its number; by default the one its key's name ends in."),
+]
+Rho = Annotated[
+    float | None,
+    typer.Option(
+        metavar="0..1", help="The share of parameters it does without; 0, or the part's own."
+    ),
+]
+Domain = Annotated[str, typer.Option(help="What kind of pictures these are.")]
+KeepAside = Annotated[float, typer.Option(help="The share of its pictures that it tests with.")]
+Certificate = Annotated[
+    Path | None, typer.Option(metavar="ca.crt", help="What the server is known by.")
+]
+Key = Annotated[Path | None, typer.Option(metavar="FILE", help="The private key of this device.")]
+Modules = Annotated[
+    str, typer.Option(metavar="A,B", help="Modules whose code the server's config may name.")
+]
+StateFolder = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="What it remembers; by default runs/device-ID."),
+]
+
+
 def join(
-    address: Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server is.")],
+    address: Address,
     *,
-    data: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="This device's pictures: DIR/CLASS/*.png.")
-    ] = None,
-    partition: Annotated[
-        bool, typer.Option("--partition", help="Instead: its part of the server's benchmark.")
-    ] = False,
-    root: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="With --partition: where benchmarks lie.")
-    ] = None,
-    index: Annotated[
-        int | None,
-        typer.Option("--id", min=0, help="Its number; by default the one its key's name ends in."),
-    ] = None,
-    rho: Annotated[
-        float | None,
-        typer.Option(
-            metavar="0..1", help="The share of parameters it does without; 0, or the part's own."
-        ),
-    ] = None,
-    domain: Annotated[str, typer.Option(help="What kind of pictures these are.")] = "own",
-    keep_aside: Annotated[
-        float, typer.Option(help="The share of its pictures that it tests with.")
-    ] = 0.2,
-    certificate: Annotated[
-        Path | None, typer.Option(metavar="ca.crt", help="What the server is known by.")
-    ] = None,
-    key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The private key of this device.")
-    ] = None,
+    data: Data = None,
+    partition: Partition = False,
+    root: Root = None,
+    index: Index = None,
+    rho: Rho = None,
+    domain: Domain = "own",
+    keep_aside: KeepAside = 0.2,
+    certificate: Certificate = None,
+    key: Key = None,
     insecure: Insecure = False,
-    modules: Annotated[
-        str, typer.Option(metavar="A,B", help="Modules whose code the server's config may name.")
-    ] = "",
-    state: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="What it remembers; by default runs/device-ID."),
-    ] = None,
+    modules: Modules = "",
+    state: StateFolder = None,
 ) -> None:
     """Be a device: train for a server whenever it asks, until interrupted.
 

@@ -10,6 +10,7 @@ from typing import Literal
 
 from dapperfl.flower.place import Place
 from dapperfl.lab.folder import read_json, write_json
+from dapperfl.lab.notes import heard
 from dapperfl.runtime.facts import as_text
 from dapperfl.runtime.inbox import Ledger
 
@@ -52,13 +53,5 @@ def noted(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     handler = logging.FileHandler(path, mode="a", encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(message)s"))
-    ours = logging.getLogger("dapperfl")
-    before = ours.level
-    ours.addHandler(handler)
-    ours.setLevel(logging.INFO)
-    try:
+    with heard(handler):
         yield
-    finally:
-        ours.removeHandler(handler)
-        ours.setLevel(before)
-        handler.close()
