@@ -15,8 +15,7 @@ import typer
 from dapperfl import __version__
 from dapperfl.cli import compare, data, deploy, join, report, reproduce, tune
 from dapperfl.cli.border import border, stop
-from dapperfl.cli.options import ConfigFile, Settings, new_folder
-from dapperfl.errors import ConfigError
+from dapperfl.cli.options import ConfigFile, Settings, new_folder, run_config
 
 if TYPE_CHECKING:
     from dapperfl.lab.config import Config
@@ -84,13 +83,7 @@ def run(
 ) -> None:
     """Train, and write everything about it into a run folder."""
     with border():
-        if resume and out is None:
-            raise ConfigError("--resume needs the run folder to continue: --out DIR")
-        from dapperfl.lab.resolve import resolve
-
-        if resume and out and config is None and (out / "config.toml").exists():
-            config = out / "config.toml"
-        resolved = resolve(config, settings or [])
+        resolved = run_config(config, settings, out, resume)
         _run(resolved, out or new_folder(resolved), resume, track or [])
 
 

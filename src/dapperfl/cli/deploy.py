@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dapperfl.cli.border import border, stop
-from dapperfl.cli.options import ConfigFile, Settings, new_folder
+from dapperfl.cli.options import ConfigFile, Settings, new_folder, run_config
 from dapperfl.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def serve(
         from dapperfl.flower.serving import serve as served
 
         door = _door(host, port, certificates, keys, insecure)
-        resolved = _resolved(config, settings or [], out, resume)
+        resolved = run_config(config, settings or [], out, resume)
         _run(resolved, out, resume, lambda out: served(resolved, out, door, resume=resume))
 
 
@@ -105,7 +105,7 @@ def local_fleet(
         from dapperfl.flower.local_fleet import local_fleet as fleet
 
         given = [*(settings or ()), f"fleet.devices={devices}"]
-        resolved = _resolved(config, given, out, resume)
+        resolved = run_config(config, given, out, resume)
         _run(resolved, out, resume, lambda out: fleet(resolved, out, resume=resume, secure=secure))
 
 
@@ -118,16 +118,6 @@ def flower(interrupted: str = "interrupted; nothing was written") -> Iterator[No
         require_flower()
         with terminable():
             yield
-
-
-def _resolved(config: Path | None, settings: list[str], out: Path | None, resume: bool) -> "Config":
-    from dapperfl.lab.resolve import resolve
-
-    if resume and out is None:
-        raise ConfigError("--resume needs the run folder to continue: --out DIR")
-    if resume and out and config is None and (out / "config.toml").exists():
-        config = out / "config.toml"
-    return resolve(config, settings)
 
 
 def _run(

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dapperfl.errors import ConfigError
+
 if TYPE_CHECKING:
     from dapperfl.lab.config import Config
 
@@ -20,6 +22,19 @@ Settings = Annotated[
         "--set", metavar="KEY=VALUE", help="Change one setting of all that is run; repeatable."
     ),
 ]
+
+
+def run_config(
+    config: Path | None, settings: list[str] | None, out: Path | None, resume: bool
+) -> "Config":
+    """Return the config of a run; one that is continued has its own in its folder."""
+    from dapperfl.lab.resolve import resolve
+
+    if resume and out is None:
+        raise ConfigError("--resume needs the run folder to continue: --out DIR")
+    if resume and out and config is None and (out / "config.toml").exists():
+        config = out / "config.toml"
+    return resolve(config, settings or [])
 
 
 def new_folder(config: "Config") -> Path:
