@@ -1,8 +1,8 @@
-"""Write docs/results.md anew from results/*.csv: `python docs/make_results.py`.
+"""Write docs/results.md and docs/research-log.md anew from results/: `python docs/make_results.py`.
 
 Every name that `dapperfl reproduce` knows and whose rows are in results/ gets its tables between
-its marks on the page, and its figures in docs/images/. Text between the marks is made; all other
-text of the page is written by hand and stays.
+its marks on the page of results, and its figures in docs/images/. Every file of results/research/
+gets its table in the log. Text between marks is made; all other text is written by hand and stays.
 """
 
 import re
@@ -15,6 +15,8 @@ from dapperfl.lab.compare.collect import rounds_beside
 from dapperfl.lab.compare.formats import to_markdown
 from dapperfl.lab.compare.log import origin
 from dapperfl.lab.compare.rows import Row, read_rows
+from dapperfl.lab.compare.series import series_of
+from dapperfl.lab.compare.tables import aside_table
 from dapperfl.lab.groups import spread
 from dapperfl.lab.reproduce.paper import paper_table
 from dapperfl.lab.reproduce.plans import PLANS
@@ -22,6 +24,7 @@ from dapperfl.lab.reproduce.render import render
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, RESULTS, IMAGES = ROOT / "docs/results.md", ROOT / "results", ROOT / "docs/images"
+LOG, RESEARCH = ROOT / "docs/research-log.md", RESULTS / "research"
 MAIN = {"digits": "table-digits", "office": "table-office"}  # what the summary is made of
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#999999"
 
@@ -128,7 +131,7 @@ def insert(page: str, name: str, text: str) -> str:
     """Return the page with a text between the marks of a name."""
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
     if begin not in page or end not in page:
-        raise SystemExit(f"docs/results.md has no place for {name}: write {begin} and {end}")
+        raise SystemExit(f"there is no place for {name} on its page: write {begin} and {end}")
     before, _, rest = page.partition(begin)
     return f"{before}{begin}\n{text}{end}{rest.partition(end)[2]}"
 
@@ -146,6 +149,18 @@ def made(page: str, images: Path = IMAGES, folder: Path = RESULTS) -> str:
     return page
 
 
+def logged(page: str, folder: Path = RESEARCH) -> str:
+    """Return the log with the table of every file of what was tried."""
+    for path in sorted(folder.glob("*.csv")):
+        rows = read_rows(path)
+        [about] = {f"{r['rounds']} rounds, {r['precision']}, {r['machine']}" for r in rows}
+        baseline = "fedavg" if any(row["label"] == "fedavg" for row in rows) else None
+        table = aside_table(series_of(rows), f"{rows[0]['base']}, {about}", baseline)
+        page = insert(page, path.stem, to_markdown(table))
+    return page
+
+
 if __name__ == "__main__":
     PAGE.write_text(made(PAGE.read_text()))
-    sys.stdout.write(f"written to {PAGE}\n")
+    LOG.write_text(logged(LOG.read_text()))
+    sys.stdout.write(f"written to {PAGE} and {LOG}\n")

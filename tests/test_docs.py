@@ -89,6 +89,15 @@ def test_the_page_of_results_is_what_its_rows_make(tmp_path):
     assert all((script.IMAGES / name).exists() for name in shown)
 
 
+def test_the_tables_of_the_research_log_are_what_its_rows_make(tmp_path):
+    script = load_script("docs/make_results.py")
+    text = script.LOG.read_text()
+    names = [path.stem for path in script.RESEARCH.glob("*.csv")]
+    assert names
+    assert sorted(re.findall(r"<!-- (\S+): begin -->", text)) == sorted(names)
+    assert script.logged(text) == text
+
+
 def test_published_rows_are_of_runs_that_the_package_still_plans():
     """Otherwise a table could not be continued, or would mix old and new settings."""
     for name, path in load_script("docs/make_results.py").published().items():

@@ -26,7 +26,6 @@ CONTEXT: dict[tuple[str, str], dict[str, Any]] = {
 # Values to try where the type alone does not say which are good.
 OTHERS: dict[tuple[str, str], list[Any]] = {
     ("feddrop", "rho"): [0.2],
-    ("dapperfl", "dar_noise"): [0.5],
 }
 
 
@@ -40,7 +39,7 @@ def run(method: Method) -> State:
     )
     *_, last = simulator.rounds()
     assert not last.left_out
-    model = simulator.method.deliver(last.snapshot.server)
+    model = simulator.delivered(last.snapshot.server)
     net = model.submodel.shrink(simulator.net).eval()
     net.load_state_dict(model.weights)
     with torch.no_grad():  # some fields act at test time only
@@ -59,7 +58,7 @@ def other_values(place: tuple[str, str], hint: Any, value: Any) -> list[Any]:
         return [choice for choice in get_args(hint) if choice != value]
     if hint is bool:
         return [not value]
-    return [value * 0.5 if hint is float else 1 if value > 1 else 2]
+    return [(value * 0.5 or 0.5) if hint is float else 1 if value > 1 else 2]
 
 
 FIELDS = [

@@ -1,5 +1,8 @@
+from dataclasses import fields
+
 import pytest
 import torch
+from tests.methods.rig import assigned, server_of
 from tests.tiny import tiny_graph, tiny_net
 from torch.nn.functional import cross_entropy
 
@@ -142,3 +145,40 @@ def test_others_get_the_whole_net_and_may_measure_it(dense):
     assert [method.acts_after(epoch) for epoch in (1, 2, 3)] == [True, False, False]
     early = [method.batches_before_acting(epoch) for epoch in (1, 2)]
     assert early == [2 if dense == "batches" else None, None]
+
+
+def levels_of(widths: str, rho: float, rounds: int = 40) -> list[float]:
+    """Return the levels at which a device is asked to work, round by round."""
+    method = DapperFL.from_preset("default", widths=widths)
+    server = server_of(method, rhos=(0.0, 0.4, 0.6, 0.8))
+    device = next(each for each in server.fleet if each.rho == rho)
+    return [method.level(server, device, Dice(0, t, device.id)) for t in range(1, rounds)]
+
+
+def test_a_device_works_at_its_level_unless_told_otherwise():
+    assert set(levels_of("own", 0.4)) == {0.4}
+    assert set(levels_of("weakest", 0.4)) == {0.8}
+    assert set(levels_of("mixed", 0.4)) == {0.4, 0.6, 0.8}
+    assert set(levels_of("mixed", 0.8)) == {0.8}
+    assert levels_of("mixed", 0.0) == levels_of("mixed", 0.0)
+
+
+@pytest.mark.parametrize("dense", ["full", "never"])
+def test_the_net_is_cut_to_the_level_at_which_a_device_works(dense):
+    method = DapperFL.from_preset("release", widths="weakest", dense=dense)
+    server = server_of(method)
+    assignment = assigned(method, server, device=0)
+    assert assignment.device == server.fleet[0]
+    work = Work(*(getattr(assignment, each.name) for each in fields(assignment)))
+    local = assignment.model
+    if dense == "full":
+        assert not local.submodel.kept
+        local = method.after_epoch(1, local, work)
+    assert local.submodel.to_lists() == method.compact(server, 0.6).to_lists()
+
+
+def test_where_all_devices_are_the_weakest_nothing_changes():
+    server = server_of(DapperFL(), rhos=(0.5, 0.5))
+    for widths in ("own", "mixed", "weakest"):
+        assignment = assigned(DapperFL(widths=widths), server, device=1)
+        assert assignment.shared == {}

@@ -19,13 +19,16 @@ FLEET = (Device(0, "light", 0.0, 4), Device(1, "dark", 0.8, 4))
 def at_round(round_num: int, memories: dict[int, State] | None = None) -> Snapshot:
     model = LocalModel(tiny_net(round_num).state_dict(), tiny_graph().full())
     extra = {"prototypes": torch.randn(2, 3)} if round_num else {}
-    return Snapshot(ServerState(round_num, model, FLEET, extra), memories or {}, round_num % 2)
+    mean = tiny_net(round_num + 1).state_dict() if round_num else {}
+    server = ServerState(round_num, model, FLEET, extra, mean)
+    return Snapshot(server, memories or {}, round_num % 2)
 
 
 def assert_equal(ours: Snapshot, theirs: Snapshot) -> None:
     def states(snapshot: Snapshot) -> list[State]:
         own = [snapshot.memories[client] for client in sorted(snapshot.memories)]
-        return [snapshot.server.weights, snapshot.server.extra, *own]
+        server = snapshot.server
+        return [server.weights, server.extra, server.mean, *own]
 
     assert sorted(ours.memories) == sorted(theirs.memories)
     for mine, other in zip(states(ours), states(theirs), strict=True):

@@ -308,3 +308,17 @@ def test_who_never_holds_the_whole_net_does_not_measure_it_either():
         looks = 2 * allowed.macs if device.rho == 0 else 0  # the statistics phase
         epochs = world.train.epochs * allowed.train_flops
         assert spent.train_flops == (epochs + looks) * device.num_samples
+
+
+def test_the_model_handed_out_is_a_running_mean_and_training_does_not_see_it():
+    plain, smooth = simulator(FedAvg()), simulator(FedAvg(averaging=0.9))
+    before = [record.snapshot.server.weights for record in plain.rounds()]
+    *_, last = smooth.rounds()
+    server = last.snapshot.server
+    for name, tensor in server.weights.items():
+        assert torch.equal(tensor, before[-1][name])
+        if tensor.is_floating_point():
+            mean = torch.stack([weights[name] for weights in before]).mean(0)
+            assert torch.allclose(smooth.delivered(server).weights[name], mean, atol=1e-6)
+            assert torch.equal(smooth.compact(server, 0.0).weights[name], server.mean[name])
+    assert last.accuracy == smooth.evaluate(LocalModel(server.mean, server.model.submodel))

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
 
+import torch
+
 from dapperfl.core.state import State
 from dapperfl.core.submodel import Submodel
 
@@ -127,6 +129,7 @@ class ServerState:
     model: LocalModel  # the global model
     fleet: tuple[Device, ...]
     extra: State = field(default_factory=dict)  # a method's own tensors
+    mean: State = field(default_factory=dict)  # a running mean of the global weights, if wanted
 
     @property
     def weights(self) -> State:
@@ -143,3 +146,23 @@ class ServerState:
         model = LocalModel(weights, self.model.submodel)
         kept = self.extra if extra is None else extra
         return replace(self, round_num=self.round_num + 1, model=model, extra=kept)
+
+    def averaged(self, last: State, share: float) -> "ServerState":
+        """Return this state with a share of the last running mean in its own.
+
+        In round t the share is at most 1 - 1/t, so that the first rounds are soon forgotten.
+        """
+        share = min(share, 1 - 1 / max(self.round_num, 1))
+        mean = {
+            name: torch.lerp(tensor, last[name], share)
+            if name in last and tensor.is_floating_point()
+            else tensor
+            for name, tensor in self.weights.items()
+        }
+        return replace(self, mean=mean)
+
+    def smooth(self) -> "ServerState":
+        """Return the state whose global model is the running mean, if there is one."""
+        if not self.mean:
+            return self
+        return replace(self, model=LocalModel(self.mean, self.model.submodel))

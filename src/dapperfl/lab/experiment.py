@@ -232,7 +232,7 @@ class Experiment:
             devices=server.fleet,
         )
         with explained(self.folder.path):
-            whole = self.simulator.method.deliver(server)
+            whole = self.simulator.delivered(server)
             kept = {"kept": whole.submodel.to_lists()}
             write_tensors(self.folder.model, whole.weights, about | kept)
             for rho, local in compact.items():

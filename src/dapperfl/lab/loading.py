@@ -87,6 +87,6 @@ def _from_checkpoint(run: RunFolder, config: Config, rho: float | None) -> nn.Mo
         "%s is not finished: this is the net after round %d of %d",
         *(run.path, server.round_num, config.rounds),
     )
-    whole = simulator.method.deliver(server)
+    whole = simulator.delivered(server)
     local: LocalModel = whole if rho is None else simulator.compact(server, rho)
     return _load(local.submodel.shrink(simulator.net), local.weights, run.checkpoint)

@@ -47,6 +47,12 @@ class Method:
         "alike",
         Range(0, at_most=1),
     )
+    averaging: float = setting(
+        0.0,
+        "how much of the model that is handed out stays from round to round: 0 hands out the last "
+        "one, .9 a running mean of about ten",
+        Range(0, below=1),
+    )
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -57,6 +58,11 @@ class DapperFL(MeasuringMethod):
     importance: Literal["l1", "gated"] = setting(
         "l1", "what the strongest channels are: by l1 norm, or by that times their norm's weight"
     )
+    widths: Literal["own", "mixed", "weakest"] = setting(
+        "own",
+        "the level a device prunes to: its own, one drawn anew each round from its own to the "
+        "weakest, or the weakest",
+    )
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
@@ -101,9 +107,17 @@ class DapperFL(MeasuringMethod):
         self, server: ServerState, device: Device, epochs: int, dice: Dice
     ) -> Assignment | None:
         """Send the global model, or its part for those who never hold the whole."""
-        if self.dense != "never":
-            return super().assign(server, device, epochs, dice)
-        return Assignment(server.round_num + 1, device, self.take_home(server, device.rho), epochs)
+        rho = self.level(server, device, dice)
+        shared = {} if rho == device.rho else {"rho": torch.tensor(rho, dtype=torch.float64)}
+        model = self.take_home(server, rho) if self.dense == "never" else server.model
+        return Assignment(server.round_num + 1, device, model, epochs, shared)
+
+    def level(self, server: ServerState, device: Device, dice: Dice) -> float:
+        """Say what share a device is to prune in the next round, at least its own."""
+        open_to_it = [rho for rho in server.levels if rho >= device.rho] or [device.rho]
+        if self.widths == "mixed":
+            return open_to_it[int(torch.randint(len(open_to_it), (), generator=dice.own()))]
+        return open_to_it[-1 if self.widths == "weakest" else 0]
 
     def can_measure(self, device: Device) -> bool:
         """Only those without a limit run the whole net where nobody else ever holds it."""
@@ -122,7 +136,8 @@ class DapperFL(MeasuringMethod):
         alpha = fusion_factor(work.round_num, self.alpha_0, self.alpha_min, self.epsilon)
         parameters = local.submodel.graph.parameters
         fused = fuse(work.model.weights, local.weights, alpha, parameters=parameters)
-        kept = self.prune(LocalModel(fused, local.submodel), work.device.rho)
+        rho = float(work.shared.get("rho", work.device.rho))
+        kept = self.prune(LocalModel(fused, local.submodel), rho)
         return LocalModel(kept.slice(fused), kept)
 
     def aggregator(self, server: ServerState) -> Aggregator:

@@ -183,7 +183,7 @@ class Simulator:
         # A round in which the method asked nobody is no failure, and no sign of health either.
         enough = len(tally.present) >= self.min_replies
         empty = 0 if enough else state.empty_rounds + bool(tally.left_out)
-        delivered = self.method.deliver(after)
+        delivered = self.delivered(after)
         on_devices = tally.on_devices()
         self.measured |= on_devices
         return RoundRecord(
@@ -211,10 +211,11 @@ class Simulator:
             after = server.advance(server.weights)
             logger.warning("%s took part in round %d: the model stays", self._few, after.round_num)
         elif self.method.statistics == "recalibrate":
-            able = filter(self.method.can_measure, tally.present)
-            present = sorted(able, key=lambda device: device.id)
-            after = recalibrate(after, tally.watch_moments(self._measure(after, present)))
-        return after
+            able = [device for device in tally.present if self.method.can_measure(device)]
+            moments = self._measure(after, sorted(able, key=lambda device: device.id))
+            after = recalibrate(after, tally.watch_moments(moments))
+        share = self.method.averaging
+        return after.averaged(server.mean, share) if share else after
 
     @property
     def _few(self) -> str:
@@ -237,16 +238,19 @@ class Simulator:
             costs.append(LevelCost(rho, held, price.macs, price.train_flops, price.upload_bytes))
         return costs
 
+    def delivered(self, server: ServerState) -> LocalModel:
+        """Return the model that is evaluated and handed out."""
+        return self.method.deliver(server.smooth())
+
     @in_threads
     def compact(self, server: ServerState, rho: float) -> LocalModel:
         """Cut a level's compact model from the global one.
 
-        Where the method measures batch-norm statistics, those of the small net are measured by
-        devices of the level, as many as take part in a round at most.
+        Where statistics are measured, devices of the level measure those of the small net.
         """
-        small = replace(server, model=self.method.take_home(server, rho))
+        small = replace(server, model=self.method.take_home(server.smooth(), rho))
         if self.method.statistics == "recalibrate" and small.model.submodel.kept:
-            level = [device for device in self.federation.devices if device.rho == rho]
+            level = [each for each in self.federation.devices if each.rho == rho]
             some = self._some(level, generator(self.seed, "compact"))
             moments = (m for m in self._measure(small, some) if isinstance(m, Moments))
             small = recalibrate(small, moments)
@@ -262,7 +266,7 @@ class Simulator:
         return evaluate(net, {n: each.clean() for n, each in data.items()}, self.shown.precision)
 
     def _some(self, devices: Sequence[Device], rng: torch.Generator) -> list[Device]:
-        """Draw as many devices as take part in a round, if there are so many; in their order."""
+        """Draw as many devices as take part in a round at most; in their order."""
         chosen = torch.randperm(len(devices), generator=rng)[: self.cohort_size].tolist()
         return [devices[index] for index in sorted(chosen)]
 

@@ -9,6 +9,7 @@ from dapperfl.lab.compare.output import comparison
 from dapperfl.lab.compare.series import missing_seeds, series_of
 from dapperfl.lab.compare.tables import (
     accuracy_table,
+    aside_table,
     beyond_table,
     cost_table,
     named,
@@ -74,3 +75,24 @@ def test_a_variant_with_fewer_seeds_is_named():
     [text] = missing_seeds(series_of(ROWS))
     assert text == "digits: dapperfl:paper has seed 0 only; others have 0, 1."
     assert text in comparison(ROWS).remarks
+
+
+def with_aside(rows, values):
+    return [{**row, "validation": str(value)} for row, value in zip(rows, values, strict=True)]
+
+
+def test_what_was_kept_aside_orders_the_variants():
+    rows = with_aside(ROWS[:4], [60.0, 50.0, 53.0, 65.0])
+    table = aside_table(series_of(rows), "x", "fedavg")
+    assert table.head == ("", "seeds", "kept aside", "above fedavg")
+    cells = _cells(table)
+    assert list(cells) == ["moon", "fedavg"]
+    assert cells["fedavg"] == [("2", None), ("55.00 (7.07)", 2), ("", None)]
+    # above by 3 and 5: 4 with std √2, standard error 1, and Student's 12.71
+    assert cells["moon"] == [("2", None), ("59.00 (8.49)", 1), ("+4.00 [-8.71, +16.71]", None)]
+
+
+def test_the_table_to_choose_by_is_there_where_something_was_kept_aside():
+    assert not any("choose" in table.title for table in comparison(ROWS[:4]).tables)
+    rows = with_aside(ROWS[:4], [1, 2, 3, 4])
+    assert "choose" in comparison(rows).tables[-1].title

@@ -11,6 +11,7 @@ from dapperfl.lab.compare.series import Series, missing_seeds, series_of
 from dapperfl.lab.compare.tables import (
     Table,
     accuracy_table,
+    aside_table,
     beyond_table,
     cost_table,
     paired_table,
@@ -34,6 +35,8 @@ def comparison(
     every = series_of(rows)
     title = every[0].base
     tables = standard_tables(every, title, baseline)
+    if all(row.get("validation") for row in rows):
+        tables.append(aside_table(every, title, baseline))
     seeds = sorted({seed for each in every for seed in each.seeds})
     remarks = [f"Seeds {', '.join(map(str, seeds))}.", *missing_seeds(every), *losses(failures)]
     return Document(f"Comparison on {title}", tuple(tables), tuple(remarks))

@@ -26,6 +26,8 @@ _LATER = {
     "method.importance": "l1",
     "method.dar_noise": 0.0,
     "method.weight_power": 1.0,
+    "method.widths": "own",
+    "method.averaging": 0.0,
 }
 _LATER_BN = {"method.bn_statistics": "average"}  # of methods that did not have it
 _LATER_OF = dict.fromkeys(("fedavg", "fedavg_capable", "fedmp", "feddrop"), _LATER_BN)

@@ -114,6 +114,34 @@ def cost_table(every: Sequence[Series], title: str) -> Table:
     return assembled(f"{title}: costs", _labels(every), columns, note)
 
 
+def aside_table(every: Sequence[Series], title: str, baseline: str | None = None) -> Table:
+    """Return accuracy on what was kept aside of the training data, best first: to choose by.
+
+    Raises:
+        ConfigError: no variant has the name of the baseline.
+    """
+    ordered = sorted(every, key=lambda each: -each.over("validation").mean)
+    chosen = named(every, baseline) if baseline else ordered[0]
+    columns: dict[str, Sequence[Cell]] = {
+        "seeds": [Cell(str(len(each.seeds))) for each in ordered],
+        "kept aside": ranked([each.over("validation") for each in ordered]),
+        f"above {chosen.label}": [
+            Cell("" if each is chosen else _above(each, chosen, "validation")) for each in ordered
+        ],
+    }
+    note = (
+        "Accuracy [%] on training pictures that no device trained with, mean over domains and the "
+        "last five rounds, mean (std) over seeds; differences are paired by seed, with Student's "
+        "95 % interval."
+    )
+    return assembled(f"{title}: to choose by", _labels(ordered), columns, note)
+
+
+def _above(ours: Series, theirs: Series, column: str) -> str:
+    found = difference(ours.by_seed(column), theirs.by_seed(column))
+    return "–" if found is None else str(found)
+
+
 def _count(each: Series, column: str) -> str:
     return human(each.over(column).mean).strip()
 
@@ -128,8 +156,7 @@ def paired_table(every: Sequence[Series], title: str, baseline: str | None = Non
     others = [each for each in every if each is not chosen]
 
     def column(mark: str) -> list[Cell]:
-        found = (difference(each.by_seed(mark), chosen.by_seed(mark)) for each in others)
-        return [Cell("–" if each is None else str(each)) for each in found]
+        return [Cell(_above(each, chosen, mark)) for each in others]
 
     columns: dict[str, Sequence[Cell]] = {
         "seeds": [Cell(str(len(set(each.seeds) & set(chosen.seeds)))) for each in others],
