@@ -12,7 +12,7 @@ from dapperfl.core.messages import LocalModel, Report
 from dapperfl.core.state import State
 from dapperfl.data.batches import Batches
 from dapperfl.errors import BudgetError, ConfigError, RunError
-from dapperfl.methods.base import Method
+from dapperfl.methods.base import Method, Statistics
 from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.methods.fedavg import FedAvg
 from dapperfl.runtime.optimiser import TrainSettings
@@ -227,6 +227,17 @@ def test_costs_of_the_statistics_phase_are_counted():
         assert extra == 2 * full.macs * samples
         assert spent.bytes_down == plain.costs[client].bytes_down + full.upload_bytes
         assert spent.bytes_up > plain.costs[client].bytes_up
+
+
+def test_a_net_without_statistics_has_no_statistics_phase():
+    def spent(statistics: Statistics) -> int:
+        method = DapperFL(scope="all", bn_statistics=statistics)
+        world = Simulator(
+            method=method, net=tiny_net(norm=False), federation=tiny_federation(), train=TRAIN
+        )
+        return sum(cost.train_flops for cost in next(world.rounds()).costs.values())
+
+    assert spent("recalibrate") == spent("average")
 
 
 def test_compact_models_are_small_and_run():

@@ -21,6 +21,9 @@ Baseline = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Differences are from this variant, else from the best."),
 ]
+Unseen = Annotated[
+    bool, typer.Option("--unseen", help="Hold each domain out in turn, and test on that one.")
+]
 Workers = Annotated[
     int | None, typer.Option(metavar="N", help="Runs at once, at most; by default one a core.")
 ]
@@ -38,12 +41,14 @@ def compare(
         typer.Option(metavar="DIR", help="Runs and tables; by default a folder in runs/."),
     ] = None,
     workers: Workers = None,
+    unseen: Unseen = False,
 ) -> None:
     """Run methods with several seeds side by side, and write the table people compare by.
 
     dapperfl compare --methods fedavg,dapperfl,dapperfl:paper
     dapperfl compare digits.toml --methods fedavg,moon --seeds 0,1 --baseline fedavg
     dapperfl compare --methods 'dapperfl,w/o DAR=dapperfl{method.gamma=0}'
+    dapperfl compare --methods fedavg,dapperfl --unseen
 
     A variant is NAME, NAME:PRESET or LABEL=NAME:PRESET{KEY=VALUE,...}.
     NAME alone has what CONFIG says of this method, else its preset "default".
@@ -62,12 +67,31 @@ def compare(
         if baseline:
             names = {run.label: run.config.method for run in runs}
             find_named([(label, m.name, m.preset) for label, m in names.items()], baseline)
-        failures = _compare(runs, out or base.folder(variants), baseline, workers)
+        folder = out or base.folder(variants)
+        if unseen:
+            from dapperfl.lab.compare.unseen import without_each
+
+            domains = _domains(runs[0])
+            runs = plan_runs(base, without_each(variants, runs, domains), parse_seeds(seeds))
+        failures = _compare(runs, folder, baseline, workers, unseen=unseen)
     end(failures)
 
 
+def _domains(run: "Planned") -> list[str]:
+    """Return the domains of a run's benchmark, each of which is to be held out."""
+    from dapperfl.errors import ConfigError
+    from dapperfl.lab.build import load_benchmark
+
+    if run.config.data.held_out is not None:
+        raise ConfigError("--unseen holds out every domain in turn; leave data.held_out unset")
+    domains = list(load_benchmark(run.config.data).domains)
+    if len(domains) < 2:
+        raise ConfigError(f"--unseen needs two domains or more; there is {', '.join(domains)}")
+    return domains
+
+
 def _compare(
-    runs: "list[Planned]", out: Path, baseline: str | None, workers: int | None
+    runs: "list[Planned]", out: Path, baseline: str | None, workers: int | None, *, unseen: bool
 ) -> "list[Failure]":
     from rich.console import Console
 
@@ -75,17 +99,19 @@ def _compare(
     from dapperfl.lab.compare.formats import to_terminal
     from dapperfl.lab.compare.log import Log, origin
     from dapperfl.lab.compare.output import comparison, write_document
+    from dapperfl.lab.compare.unseen import unseen_document
 
+    name, summarise = ("unseen", unseen_document) if unseen else ("compare", comparison)
     console = Console(markup=False, emoji=False, highlight=False)
-    files, results = Files(out, "compare"), Results()
+    files, results = Files(out, name), Results()
     how = Collection(console, Log.begin(files.log, command_line()), workers)
     failures = collect(runs, runs, files, results, how)
     rows, _ = results.of(runs)
     if not rows:
         return failures
     results.write(runs, files)
-    document = comparison(rows, baseline=baseline, failures=failures)
-    written = write_document(document, out / "compare", *origin(files.log))
+    document = summarise(rows, baseline=baseline, failures=failures)
+    written = write_document(document, out / name, *origin(files.log))
     for table in document.tables:
         console.print(to_terminal(table))
     console.print(*document.remarks, sep="\n")

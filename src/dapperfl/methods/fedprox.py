@@ -9,12 +9,12 @@ from torch import Tensor
 from dapperfl.core.messages import Assignment, Device, ServerState, Work
 from dapperfl.core.net import Batch, Net
 from dapperfl.core.rng import Dice
-from dapperfl.methods.base import Method
+from dapperfl.methods.base import MeasuringMethod
 from dapperfl.settings import Range, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedProx(Method):
+class FedProx(MeasuringMethod):
     """FedAvg with a proximal term; a device at level rho runs a share 1 - rho of the epochs."""
 
     mu: float = setting(

@@ -20,7 +20,7 @@ from dapperfl.core.net import Batch, Net
 from dapperfl.core.rng import generator
 from dapperfl.core.state import State
 from dapperfl.errors import TraceError
-from dapperfl.methods.base import Method
+from dapperfl.methods.base import MeasuringMethod
 from dapperfl.settings import Range, setting
 
 SMALLEST_SIGMA = 1e-6
@@ -66,7 +66,7 @@ def class_divergence(mean: Tensor, sigma: Tensor, gaussian: tuple[Tensor, Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedSR(Method):
+class FedSR(MeasuringMethod):
     """FedAvg on a probabilistic representation with two regularisers."""
 
     alpha_l2r: float = setting(0.01, "weight of the representation's norm", Range(0))

@@ -16,12 +16,12 @@ from dapperfl.core.messages import Assignment, ClientUpdate, Device, Report, Ser
 from dapperfl.core.net import Batch, Net
 from dapperfl.core.rng import Dice
 from dapperfl.core.state import State
-from dapperfl.methods.base import Method
+from dapperfl.methods.base import MeasuringMethod
 from dapperfl.settings import Range, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class FPL(Method):
+class FPL(MeasuringMethod):
     """FedAvg with two terms that use prototypes; none in the first round."""
 
     tau: float = setting(

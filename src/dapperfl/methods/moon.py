@@ -11,12 +11,12 @@ from torch.nn.functional import cosine_similarity, cross_entropy
 from dapperfl.core.messages import Report, Work
 from dapperfl.core.net import Batch, Net
 from dapperfl.core.state import snapshot
-from dapperfl.methods.base import Method
+from dapperfl.methods.base import MeasuringMethod
 from dapperfl.settings import Range, setting
 
 
 @dataclass(frozen=True, kw_only=True)
-class Moon(Method):
+class Moon(MeasuringMethod):
     """FedAvg with a contrast between models; a client remembers the model it trained last."""
 
     mu: float = setting(1.0, "weight of the contrast", Range(0))

@@ -38,7 +38,7 @@ from dapperfl.runtime.local import Trade, prepared
 from dapperfl.runtime.memory import LIMIT, MemoryStore
 from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.runtime.precision import Precision
-from dapperfl.runtime.statistics import recalibrate
+from dapperfl.runtime.statistics import norm_layers, recalibrate
 from dapperfl.runtime.threads import in_threads
 from dapperfl.sim.holdings import Holdings, kept_aside
 from dapperfl.sim.loop import LoopRunner, MakeRunner
@@ -130,18 +130,14 @@ class Simulator:
         self.device, self.threads, self.min_replies = device, threads, min_replies
         example = torch.zeros(1, *federation.shape, device=device)
         self.net, self.graph = prepared(method, net, example)
+        self.measures = method.statistics == "recalibrate" and any(norm_layers(self.net))
         self.cohort_size = max(1, round(participation * len(federation.devices)))
         self.data = Holdings(federation.train, self._batches, RECENT_COHORTS * self.cohort_size)
         self.memory = MemoryStore(memory_limit, device)
-        kind = torch.device(device).type
-        self.test = {
-            domain: self._batches(examples, batch_size=EVALUATION_BATCH[kind])
-            for domain, examples in federation.test.items()
-        }
-        self.validation = {
-            domain: self._batches(examples, batch_size=EVALUATION_BATCH[kind])
-            for domain, examples in kept_aside(federation).items()
-        }
+        large = EVALUATION_BATCH[torch.device(device).type]
+        self.test = {n: self._batches(each, large) for n, each in federation.test.items()}
+        aside = kept_aside(federation)
+        self.validation = {n: self._batches(each, large) for n, each in aside.items()}
         trade = Trade(method, self.net, self.train, precision)
         self.runner = runner(trade, self.data, seed)
         self.shown = FrozenNets(self.net, precision)
@@ -210,7 +206,7 @@ class Simulator:
         if len(tally.present) < self.min_replies:
             after = server.advance(server.weights)
             logger.warning("%s took part in round %d: the model stays", self._few, after.round_num)
-        elif self.method.statistics == "recalibrate":
+        elif self.measures:
             able = [device for device in tally.present if self.method.can_measure(device)]
             moments = self._measure(after, sorted(able, key=lambda device: device.id))
             after = recalibrate(after, tally.watch_moments(moments))
@@ -249,7 +245,7 @@ class Simulator:
         Where statistics are measured, devices of the level measure those of the small net.
         """
         small = replace(server, model=self.method.take_home(server.smooth(), rho))
-        if self.method.statistics == "recalibrate" and small.model.submodel.kept:
+        if self.measures and small.model.submodel.kept:
             level = [each for each in self.federation.devices if each.rho == rho]
             some = self._some(level, generator(self.seed, "compact"))
             moments = (m for m in self._measure(small, some) if isinstance(m, Moments))

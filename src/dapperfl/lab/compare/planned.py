@@ -30,7 +30,9 @@ _LATER = {
     "method.averaging": 0.0,
 }
 _LATER_BN = {"method.bn_statistics": "average"}  # of methods that did not have it
-_LATER_OF = dict.fromkeys(("fedavg", "fedavg_capable", "fedmp", "feddrop"), _LATER_BN)
+_LATER_OF = dict.fromkeys(
+    ("fedavg", "fedavg_capable", "feddrop", "fedmp", "fedprox", "fedsr", "fpl", "moon"), _LATER_BN
+)
 _NEVER = object()  # equal to no value
 
 
