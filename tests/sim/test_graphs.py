@@ -31,6 +31,7 @@ from dapperfl.sim.simulator import RoundRecord, Simulator
 TRAIN = TrainSettings(epochs=3, batch_size=4, lr=0.05, weight_decay=1e-3)
 RHOS = (0.0, 0.4, 0.5, 0.4)
 VARIANTS = [(name, preset) for name in methods.names() for preset in methods.load(name).presets]
+RUNNERS = (GraphRunner, LoopRunner)
 gpu = pytest.param("cuda", marks=pytest.mark.gpu)
 
 
@@ -86,7 +87,7 @@ def tolerance(device: str) -> float:
 @pytest.mark.parametrize(("name", "preset"), VARIANTS, ids=[f"{n}:{p}" for n, p in VARIANTS])
 def test_every_method_gives_what_the_loop_gives(name, preset, device):
     method = methods.load(name).from_preset(preset)
-    ours, theirs = (rounds(method, runner, device) for runner in (GraphRunner, LoopRunner))
+    ours, theirs = (rounds(method, runner, device) for runner in RUNNERS)
     assert_alike(ours, theirs, tolerance(device))
 
 
@@ -96,6 +97,14 @@ def test_the_number_of_branches_changes_nothing(branches, device):
     ours = rounds(DapperFL(scope="all"), runner, device)
     theirs = rounds(DapperFL(scope="all"), LoopRunner, device)
     assert_alike(ours, theirs, tolerance(device))
+
+
+def test_shifted_statistics_are_the_loops(device):
+    train = replace(TRAIN, shift=0.7)
+    ours, theirs = (rounds(DapperFL(), runner, device, train=train) for runner in RUNNERS)
+    assert_alike(ours, theirs, tolerance(device))
+    plain = rounds(DapperFL(), LoopRunner, device)
+    assert plain[-1].loss != theirs[-1].loss
 
 
 class Dropping(nn.Module):

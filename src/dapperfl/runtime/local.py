@@ -15,6 +15,7 @@ from dapperfl.errors import RunError
 from dapperfl.methods.base import Method
 from dapperfl.runtime.optimiser import TrainSettings, carried_momentum, momentum_of, sgd
 from dapperfl.runtime.precision import Precision, autocast
+from dapperfl.runtime.shift import shifted
 
 
 class LocalNet(Protocol):
@@ -56,6 +57,11 @@ class Trade:
         """Whether nets that stay hold channels last, as all precisions below fp32 want it."""
         return self.channels_last or self.precision != "fp32"
 
+    def objective(self, net: Net, batch: Batch, work: Work) -> Tensor:
+        """Return the method's loss of a batch, in this number format."""
+        with autocast(self.precision, batch.x.device), shifted(net.module, self.settings.shift):
+            return self.method.loss(net, batch, work)
+
 
 def prepared(method: Method, net: nn.Module, example: Tensor) -> tuple[nn.Module, ChannelGraph]:
     """Return the net that a method trains, where the example is, and the net's graph."""
@@ -92,8 +98,7 @@ class PlainNet:
         return total / len(losses)
 
     def _step(self, batch: Batch) -> Tensor:
-        with autocast(self.trade.precision, batch.x.device):
-            loss = self.trade.method.loss(self.net, batch, self.work)
+        loss = self.trade.objective(self.net, batch, self.work)
         self.optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()

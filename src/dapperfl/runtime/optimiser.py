@@ -21,6 +21,12 @@ class TrainSettings:
     lr: float = setting(0.01, "learning rate of SGD", Range(above=0))
     momentum: float = setting(0.9, "momentum of SGD, zero at a round's start", Range(0, below=1))
     weight_decay: float = setting(1e-5, "weight decay, on every parameter", Range(0))
+    shift: float = setting(
+        0.0,
+        "how far statistics of early features are moved at random in training, as another domain "
+        "would: 1 as far as pictures of a batch differ",
+        Range(0),
+    )
 
     def __post_init__(self) -> None:
         check_settings(self, "train.")

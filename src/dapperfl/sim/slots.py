@@ -21,7 +21,6 @@ from dapperfl.core.submodel import Submodel
 from dapperfl.errors import RunError
 from dapperfl.runtime.local import Trade
 from dapperfl.runtime.optimiser import carried_momentum, sgd
-from dapperfl.runtime.precision import autocast
 from dapperfl.sim.capture import (
     TENSORS,
     CannotRecordError,
@@ -170,8 +169,7 @@ class Slot:
 
     def _take(self, batch: Batch, work: Work) -> None:
         self.optimiser.zero_grad(set_to_none=True)
-        with autocast(self.trade.precision, self.device):
-            loss = self.trade.method.loss(self.net, batch, work)
+        loss = self.trade.objective(self.net, batch, work)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
         self.total.add_(loss.detach())

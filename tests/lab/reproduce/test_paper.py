@@ -48,7 +48,7 @@ def test_every_table_says_where_it_is(part, base):
 
 @pytest.mark.parametrize("base", BASES)
 def test_domains_are_named_as_our_rows_name_them(base):
-    rows = (RESULTS / f"{base}-fedavg-20.csv").read_text()
+    rows = (RESULTS / f"table-{base}.csv").read_text()
     domains = re.findall(r"(\w+)_best", rows.splitlines()[0])
     assert [*domains, "global"] == list(paper_table("accuracy", base).rows["fedavg"])
 

@@ -28,6 +28,7 @@ _LATER = {
     "method.weight_power": 1.0,
     "method.widths": "own",
     "method.averaging": 0.0,
+    "train.shift": 0.0,
 }
 _LATER_BN = {"method.bn_statistics": "average"}  # of methods that did not have it
 _LATER_OF = dict.fromkeys(
