@@ -5,7 +5,7 @@ import pytest
 from dapperfl.core.cost import Cost
 from dapperfl.core.messages import ClientCost, Device
 from dapperfl.lab.records import Absence, RoundLine
-from dapperfl.lab.summary import marks, summarise, total_costs
+from dapperfl.lab.summary import at_home, marks, summarise, total_costs
 from dapperfl.sim.simulator import LevelCost
 
 
@@ -56,6 +56,7 @@ def test_the_global_best_is_a_round_and_the_domains_best_are_their_own(toy):
     accuracy = {"accuracy": {"dark": 30.0, "light": 50.0}, "mean_accuracy": 40.0}
     assert summary["levels"] == [price | accuracy]
     assert summary["devices"] == [{"id": 0, "domain": "dark", "rho": 0.5, "num_samples": 19}]
+    assert summary["at_home"] == 30.0
     assert summary["dense"]["parameters"] == 100
     assert (summary["costs"]["parameters_trained"], summary["costs"]["bytes_down"]) == (1, 6)
     assert summary["schema_version"] == 1
@@ -87,3 +88,16 @@ def test_levels_that_nobody_could_test_have_no_accuracy(toy):
         devices=[],
     )
     assert summary["levels"][0]["mean_accuracy"] is None
+
+
+def test_a_device_is_at_home_with_its_own_net_on_its_own_domain():
+    levels = {0.0: {"dark": 90.0, "light": 80.0}, 0.8: {"dark": 50.0, "light": 40.0}}
+    fleet = [Device(0, "dark", 0.0, 5), Device(1, "light", 0.8, 50), Device(2, "dark", 0.8, 5)]
+    assert at_home(levels, fleet) == 60.0  # 90, 40 and 50: all devices count alike
+
+
+def test_a_device_of_no_single_domain_has_no_home():
+    levels = {0.0: {"dark": 90.0}}
+    assert at_home(levels, [Device(0, "mixed", 0.0, 5), Device(1, "dark", 0.0, 5)]) == 90.0
+    assert at_home(levels, [Device(0, "mixed", 0.0, 5)]) is None
+    assert at_home({}, [Device(0, "dark", 0.0, 5)]) is None

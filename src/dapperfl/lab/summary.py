@@ -29,6 +29,7 @@ def summarise(
     `spent` is what all clients spent in all rounds. A level comes with the accuracy of its compact
     model, cut from the final global one.
     """
+    known, fleet = list(levels), list(devices)
     return {
         "schema_version": SCHEMA,
         "method": config.method.name,
@@ -51,9 +52,10 @@ def summarise(
         "dense": asdict(dense),
         "levels": [
             asdict(level) | {"accuracy": dict(accuracy), "mean_accuracy": _mean(accuracy)}
-            for level, accuracy in levels
+            for level, accuracy in known
         ],
-        "devices": [asdict(device) for device in devices],
+        "at_home": at_home({level.rho: accuracy for level, accuracy in known}, fleet),
+        "devices": [asdict(device) for device in fleet],
         "seconds": sum(line.seconds for line in lines),
         "costs": asdict(spent),
         "left_out": sum(len(line.left_out) for line in lines),
@@ -64,6 +66,17 @@ def summarise(
 def _mean(accuracy: Mapping[str, float]) -> float | None:
     """Return the mean over domains; None where there was nothing to measure it on."""
     return fmean(accuracy.values()) if accuracy else None
+
+
+def at_home(levels: Mapping[float, Mapping[str, float]], fleet: Iterable[Device]) -> float | None:
+    """Return how good the compact model of a device is on its own domain, mean over devices.
+
+    Args:
+        levels: The accuracy of each level's compact model by domain.
+        fleet: Who takes which of them home.
+    """
+    found = [levels[d.rho][d.domain] for d in fleet if d.domain in levels.get(d.rho, {})]
+    return fmean(found) if found else None
 
 
 def marks(accuracies: Sequence[float]) -> dict[str, float]:

@@ -96,3 +96,17 @@ def test_the_table_to_choose_by_is_there_where_something_was_kept_aside():
     assert not any("choose" in table.title for table in comparison(ROWS[:4]).tables)
     rows = with_aside(ROWS[:4], [1, 2, 3, 4])
     assert "choose" in comparison(rows).tables[-1].title
+
+
+def test_own_models_are_shown_where_rows_know_them():
+    rows = [
+        *({**row, "own_accuracy": value} for row, value in zip(ROWS[:2], "73", strict=True)),
+        *ROWS[2:4],
+    ]
+    table = beyond_table(series_of(rows), "x")
+    assert table.head[-1] == "own model"
+    assert "takes home" in table.notes[-1]
+    cells = _cells(table)
+    assert cells["fedavg"][-1] == ("5.00 (2.83)", None)
+    assert cells["moon"][-1] == ("–", None)
+    assert beyond_table(series_of(ROWS), "x").head[-1] == "spread"

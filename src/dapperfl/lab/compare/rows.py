@@ -29,7 +29,8 @@ def row_of(run: Planned, summary: Mapping[str, Any], lines: Sequence[RoundLine])
     """Return a finished run's row; accuracies in percent, costs per client and round.
 
     `parameters` are those of the net that was sent back; `bytes` go both ways; `weakest_*` speak of
-    the compact net that the weakest level takes home.
+    the compact net that the weakest level takes home; `own_accuracy` is that of the net which a
+    device takes home, on its own domain, mean over devices.
     """
     config = run.config
     row: dict[str, Any] = {
@@ -44,6 +45,8 @@ def row_of(run: Planned, summary: Mapping[str, Any], lines: Sequence[RoundLine])
     weakest = summary["levels"][-1]
     row |= {f"weakest_{name}": weakest[name] for name in ("parameters", "macs")}
     row["weakest_accuracy"] = f"{weakest['mean_accuracy']:.4f}"
+    if summary.get("at_home") is not None:
+        row["own_accuracy"] = f"{summary['at_home']:.4f}"
     if lines[-1].validation:
         aside = marks([fmean(line.validation.values()) for line in lines])["last5"]
         row["validation"] = f"{aside:.4f}"

@@ -86,11 +86,22 @@ def beyond_table(every: Sequence[Series], title: str) -> Table:
         "worst domain": ranked([each.worst() for each in every]),
         "spread": [Cell(mean_std(each.range())) for each in every],
     }
-    note = (
+    notes = [
         "Accuracy [%], mean (std) over seeds. Worst domain and spread (best minus worst domain) "
         "are of the mean of the last five rounds."
-    )
-    return assembled(f"{title}: what the paper does not show", _labels(every), columns, note)
+    ]
+    if any(row.get("own_accuracy") for each in every for row in each.rows):
+        columns["own model"] = ranked([_if_known(each, "own_accuracy") for each in every])
+        notes.append(
+            "Own model: the compact net that a device takes home, on its own domain, mean over "
+            "devices, after the last round."
+        )
+    return assembled(f"{title}: what the paper does not show", _labels(every), columns, *notes)
+
+
+def _if_known(each: Series, column: str) -> Spread | None:
+    """Return a column that older rows do not have, where all runs have it."""
+    return each.over(column) if all(row.get(column) for row in each.rows) else None
 
 
 def cost_table(every: Sequence[Series], title: str) -> Table:
