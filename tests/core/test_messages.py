@@ -43,3 +43,24 @@ def test_counters_are_the_last_ones():
 @pytest.mark.parametrize("state", [at(1.0, 0), at(2.0, 4)])
 def test_without_a_mean_the_model_is_what_it_is(state):
     assert state.smooth() is state
+
+
+def test_a_cut_is_made_once_for_each_owner_and_key():
+    server, made = at(1.0, 3), []
+
+    def cut() -> LocalModel:
+        made.append(LocalModel({}, GRAPH.full()))
+        return made[-1]
+
+    first = server.once("method", 0.4, cut)
+    assert server.once("method", 0.4, cut) is first
+    assert server.once("method", 0.8, cut) is not first
+    assert server.once("another", 0.4, cut) is not first
+    assert len(made) == 3
+
+
+def test_the_next_state_has_no_cuts_of_the_one_before():
+    server = at(1.0, 3)
+    before = server.once("method", 0.4, lambda: server.model)
+    after = server.advance(server.weights)
+    assert after.once("method", 0.4, lambda: LocalModel({}, GRAPH.full())) is not before

@@ -2,11 +2,14 @@ import dataclasses
 import sys
 
 import pytest
+from tests.methods.rig import assigned, server_of
 
 from dapperfl import methods
 from dapperfl.errors import ConfigError
 from dapperfl.methods.base import Method
 from dapperfl.methods.dapperfl import DapperFL
+
+SERVER_CUTS = ("fedavg_small", "feddrop", "fedmp", "fedrolex", "heterofl")
 
 
 def test_names_are_the_files_of_the_folder():
@@ -68,3 +71,21 @@ def test_an_unknown_preset_is_named():
 def test_values_out_of_range_are_named(field, value, message):
     with pytest.raises(ConfigError, match=message):
         DapperFL(**{field: value})
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        *(methods.load(name)() for name in SERVER_CUTS),
+        DapperFL(dense="never"),
+    ],
+    ids=lambda method: type(method).__name__,
+)
+def test_devices_of_a_level_share_one_cut(method):
+    """A large fleet has many devices and few levels."""
+    server = server_of(method, rhos=(0.0, 0.6, 0.6))
+    first, second = (assigned(method, server, device) for device in (1, 2))
+    assert first.model is second.model
+    assert first.device != second.device
+    later = server.advance(server.weights)
+    assert assigned(method, later, 1).model is not first.model

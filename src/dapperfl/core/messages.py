@@ -4,7 +4,7 @@
 `StatisticsTask` and `Moments` do as well. `memory` never leaves its client.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Self
@@ -140,6 +140,17 @@ class ServerState:
     def levels(self) -> tuple[float, ...]:
         """The shares rho that the devices remove, ascending; looked up once for a large fleet."""
         return tuple(sorted({device.rho for device in self.fleet}))
+
+    def once(self, owner: object, key: Hashable, cut: Callable[[], LocalModel]) -> LocalModel:
+        """Return what an owner cuts from this state under a key: once, not once a device."""
+        place = id(owner), key
+        if place not in self._cuts:
+            self._cuts[place] = owner, cut()  # the owner stays, or another could have its id
+        return self._cuts[place][1]
+
+    @cached_property
+    def _cuts(self) -> dict[tuple[int, Hashable], tuple[object, LocalModel]]:
+        return {}
 
     def advance(self, weights: State, extra: State | None = None) -> "ServerState":
         """Return the state after one more round."""

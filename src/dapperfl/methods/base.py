@@ -115,8 +115,7 @@ class Method:
 
     def take_home(self, server: ServerState, rho: float) -> LocalModel:
         """Return the compact model of a level, cut from the global one."""
-        submodel = self.compact(server, rho)
-        return LocalModel(submodel.slice(server.weights), submodel)
+        return server.once(self, rho, lambda: cut(server, self.compact(server, rho)))
 
     def deliver(self, server: ServerState) -> LocalModel:
         """Return the model that is evaluated and handed out."""
@@ -189,10 +188,14 @@ class SubmodelMethod(Method, ABC):
     def assign(
         self, server: ServerState, device: Device, epochs: int, dice: Dice
     ) -> Assignment | None:
-        """Send a device the submodel of its level."""
-        submodel = self.scores(server, dice.shared()).keep(self.counts(server, device.rho))
-        small = LocalModel(submodel.slice(server.weights), submodel)
-        return Assignment(server.round_num + 1, device, small, epochs)
+        """Send a device the submodel of its level, the same to all devices of a level."""
+
+        def small() -> LocalModel:
+            scores = self.scores(server, dice.shared())
+            return cut(server, scores.keep(self.counts(server, device.rho)))
+
+        model = server.once(self, ("round", dice.seed, device.rho), small)
+        return Assignment(server.round_num + 1, device, model, epochs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,6 +211,11 @@ class NestedMethod(SubmodelMethod):
     def aggregator(self, server: ServerState) -> Aggregator:
         """Divide each entry by the weight of those who hold it."""
         return CoverageMean(server.weights)
+
+
+def cut(server: ServerState, submodel: Submodel) -> LocalModel:
+    """Cut a submodel from the global model."""
+    return LocalModel(submodel.slice(server.weights), submodel)
 
 
 @lru_cache(maxsize=64)  # it depends on the level alone, and is asked for every device and round

@@ -33,5 +33,4 @@ class FedAvgSmall(SubmodelMethod):
 
     def deliver(self, server: ServerState) -> LocalModel:
         """Evaluate the small net as itself."""
-        submodel = self.compact(server, 0.0)
-        return LocalModel(submodel.slice(server.weights), submodel)
+        return self.take_home(server, 0.0)
