@@ -4,7 +4,7 @@ Every variant is run once for each domain, which is kept from all devices. What 
 accuracy on that domain, and the mean over all of them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dapperfl.lab.compare.collect import Failure
@@ -41,9 +41,9 @@ class Unseen:
     """A variant on all domains that it has not seen, each in runs of its own."""
 
     label: str
-    preset: str
     method: str
-    by_domain: dict[str, dict[int, float]]  # last five rounds, by seed
+    preset: str
+    by_domain: Mapping[str, Mapping[int, float]]  # last five rounds, by seed
 
     def mean(self, domains: Iterable[str]) -> dict[int, float]:
         """Return the mean over these domains of each seed that has them all."""
@@ -98,16 +98,20 @@ def _held_out(each: Series) -> str:
 
 def _gathered(every: Sequence[Series]) -> list[Unseen]:
     """Put the runs of a variant without each domain together, in the order they come."""
-    found: dict[str, Unseen] = {}
+    found: dict[str, dict[str, Series]] = {}  # by variant and domain
     for each in every:
         domain = _held_out(each)
-        label = each.label.removesuffix(f" without {domain}")
-        own = found.setdefault(label, Unseen(label, each.rows[0]["preset"], each.method, {}))
-        own.by_domain[domain] = each.by_seed(f"{domain}_last5")
-    return list(found.values())
+        found.setdefault(each.label.removesuffix(f" without {domain}"), {})[domain] = each
+    return [_unseen(label, own) for label, own in found.items()]
 
 
-def _over(values: dict[int, float]) -> Spread | None:
+def _unseen(label: str, own: Mapping[str, Series]) -> Unseen:
+    some = next(iter(own.values()))
+    accuracies = {domain: each.by_seed(f"{domain}_last5") for domain, each in own.items()}
+    return Unseen(label, some.method, some.rows[0]["preset"], accuracies)
+
+
+def _over(values: Mapping[int, float]) -> Spread | None:
     return spread(values.values()) if values else None
 
 
