@@ -1,1 +1,1 @@
-"""Measurements: `make bench` (bench.py), and the accuracy of all methods (methods.py)."""
+"""Measurements of speed, memory and bytes: `make bench`."""

@@ -1,8 +1,9 @@
 """Write docs/results.md and docs/research-log.md anew from results/: `python docs/make_results.py`.
 
-Every name that `dapperfl reproduce` knows and whose rows are in results/ gets its tables between
-its marks on the page of results, and its figures in docs/images/. Every file of results/research/
-gets its table in the log. Text between marks is made; all other text is written by hand and stays.
+Every name that `dapperfl reproduce` knows, and minidigits, gets the tables of its rows in results/
+between its marks on the page of results, and its figures in docs/images/. Every file of
+results/research/ gets its table in the log. Text between marks is made; all other text is written
+by hand and stays.
 """
 
 import re
@@ -14,41 +15,66 @@ from statistics import fmean
 from dapperfl.lab.compare.collect import rounds_beside
 from dapperfl.lab.compare.formats import to_markdown
 from dapperfl.lab.compare.log import origin
+from dapperfl.lab.compare.output import comparison
 from dapperfl.lab.compare.rows import Row, read_rows
 from dapperfl.lab.compare.series import series_of
 from dapperfl.lab.compare.tables import aside_table
 from dapperfl.lab.groups import spread
 from dapperfl.lab.reproduce.paper import paper_table
 from dapperfl.lab.reproduce.plans import PLANS
+from dapperfl.lab.reproduce.product import Product
 from dapperfl.lab.reproduce.render import render
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, RESULTS, IMAGES = ROOT / "docs/results.md", ROOT / "results", ROOT / "docs/images"
 LOG, RESEARCH = ROOT / "docs/research-log.md", RESULTS / "research"
+COMPARED = {"minidigits": ROOT / "experiments/minidigits.toml"}  # by `dapperfl compare`
 MAIN = {"digits": "table-digits", "office": "table-office"}  # what the summary is made of
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#999999"
 
 
 def published(folder: Path = RESULTS) -> dict[str, Path]:
     """Find the rows of every name, such as table-digits or table-digits-fair."""
-    known = "|".join(map(re.escape, PLANS))
+    known = "|".join(map(re.escape, [*PLANS, *COMPARED]))
     found = {path.stem: path for path in sorted(folder.glob("*.csv"))}
     return {name: path for name, path in found.items() if re.fullmatch(rf"({known})(-fair)?", name)}
 
 
 def section(name: str, path: Path, images: Path = IMAGES) -> str:
     """Return the tables of a name, and draw its figures."""
-    plan = PLANS[name.removesuffix("-fair")]
-    beside = rounds_beside(path)
-    product = render(plan, read_rows(path), read_rows(beside) if beside.exists() else [])
+    product = rendered(name, path)
     parts = [to_markdown(table) for table in product.document.tables]
-    for ending, figure in product.figures.items():
-        picture = images / f"{name}{ending}.png"
-        figure.savefig(picture)
-        parts.append(f"![{product.document.title}](images/{picture.name})\n")
+    parts += pictures(name, product, images)
     parts += [f"{line}\n" for line in origin(path.with_suffix(".json"))]
     remarks = "".join(f"- {remark}\n" for remark in product.document.remarks)
     return "\n".join([*parts, remarks] if remarks else parts)
+
+
+def rendered(name: str, path: Path) -> Product:
+    """Return the tables and figures of a name."""
+    if name in COMPARED:
+        return Product(comparison(read_rows(path)))
+    beside = rounds_beside(path)
+    rounds = read_rows(beside) if beside.exists() else []
+    return render(PLANS[name.removesuffix("-fair")], read_rows(path), rounds)
+
+
+def pictures(name: str, product: Product, images: Path) -> Iterator[str]:
+    """Draw the figures of a name, and yield what shows them on the page."""
+    for ending, figure in product.figures.items():
+        picture = images / f"{name}{ending}.png"
+        figure.savefig(picture)
+        yield f"![{product.document.title}](images/{picture.name})\n"
+
+
+def curves(files: Sequence[Path], images: Path) -> str:
+    """Draw the learning curves of the main tables, whose rounds they are made of."""
+    plan = PLANS["curves"]
+    labels = [variant.label for variant in plan.variants()]
+    rows = [row for path in files for row in read_rows(path) if row["label"] in labels]
+    beside = [row for path in files for row in read_rows(rounds_beside(path))]
+    rounds = [row for row in beside if row["label"] in labels]
+    return "\n".join(pictures(plan.name, render(plan, rows, rounds), images))
 
 
 def by_label(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -144,6 +170,9 @@ def made(page: str, images: Path = IMAGES, folder: Path = RESULTS) -> str:
         draw(tables, images / "results.png")
         text = f"{summary(tables)}\n![every seed of every method](images/results.png)\n"
         page = insert(page, "summary", text)
+        page = insert(
+            page, "curves", curves([files[n] for n in MAIN.values() if n in files], images)
+        )
     for name, path in files.items():
         page = insert(page, name, section(name, path, images))
     return page
