@@ -25,6 +25,7 @@ def test_the_paper_runs_have_the_papers_table(name, net):
     assert config.rounds == 100
     assert asdict(config.train) == {
         "epochs": 5, "batch_size": 64, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5,
+        "shift": 0.0,
     }  # fmt: skip
     assert (config.fleet.devices, config.fleet.participation) == (10, 1.0)
     assert config.fleet.rhos == (0.0, 0.2, 0.4, 0.6, 0.8)
