@@ -8,7 +8,7 @@ by hand and stays.
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -18,9 +18,8 @@ from dapperfl.lab.compare.log import origin
 from dapperfl.lab.compare.output import comparison
 from dapperfl.lab.compare.paired import Difference, difference
 from dapperfl.lab.compare.rows import Row, read_rows
-from dapperfl.lab.compare.series import series_of
-from dapperfl.lab.compare.tables import aside_table
-from dapperfl.lab.groups import spread
+from dapperfl.lab.compare.series import Series, series_of
+from dapperfl.lab.compare.tables import aside_table, mean_std
 from dapperfl.lab.reproduce.paper import paper_table
 from dapperfl.lab.reproduce.plans import PLANS
 from dapperfl.lab.reproduce.product import Product
@@ -34,6 +33,7 @@ MAIN = {"digits": "table-digits", "office": "table-office"}  # what the summary 
 OURS = "dapperfl:default"
 # What has to manage with the same devices.
 UNEQUAL = ["heterofl", "fedrolex", "fedmp", "nefl", "feddrop", "fedavg_capable", "fedavg_small"]
+Table = Mapping[str, Series]  # by label
 BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#999999"
 
 
@@ -81,15 +81,12 @@ def curves(files: Sequence[Path], images: Path) -> str:
     return "\n".join(pictures(plan.name, render(plan, rows, rounds), images))
 
 
-def by_label(rows: Sequence[Row]) -> dict[str, list[Row]]:
+def by_label(rows: Sequence[Row]) -> Table:
     """Put the seeds of a method together, in the order of the table."""
-    found: dict[str, list[Row]] = {}
-    for row in rows:
-        found.setdefault(row["label"], []).append(row)
-    return found
+    return {each.label: each for each in series_of(rows)}
 
 
-def summary(tables: dict[str, dict[str, list[Row]]]) -> str:
+def summary(tables: dict[str, Table]) -> str:
     """Return one line a method: accuracy beside the paper's, and what it costs."""
     head = [""]
     for base in tables:
@@ -101,29 +98,24 @@ def summary(tables: dict[str, dict[str, list[Row]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cells(label: str, tables: dict[str, dict[str, list[Row]]]) -> Iterator[str]:
+def _cells(label: str, tables: dict[str, Table]) -> Iterator[str]:
     for base, table in tables.items():
-        rows = table.get(label)
-        if rows is None:
+        if label not in table:
             yield from ("", "", "")
             continue
-        for mark in ("last5", "best"):
-            found = spread(float(row[mark]) for row in rows)
-            yield f"{found.mean:.1f}" + (f" ({found.std:.1f})" if found.std is not None else "")
+        yield from (mean_std(table[label].over(mark), 1) for mark in ("last5", "best"))
         printed = paper_table("accuracy", base).rows.get(label.partition(":")[0])
         yield f"{printed['global'].mean:.1f}" if printed else ""
     for column in ("bytes_up", "flops"):
         shares = []
         for table in tables.values():
             if label in table and "fedavg" in table:
-                ours, full = (
-                    fmean(float(r[column]) for r in table[each]) for each in (label, "fedavg")
-                )
+                ours, full = (table[each].over(column).mean for each in (label, "fedavg"))
                 shares.append(100 * ours / full)
         yield f"{fmean(shares):.0f} %" if shares else ""
 
 
-def goals(tables: dict[str, dict[str, list[Row]]]) -> str:
+def goals(tables: dict[str, Table]) -> str:
     """Return how far our method is above what it wants to be above, on each benchmark."""
     lines = [_line(["points above", *tables]), "|---|" + "---:|" * len(tables)]
     found = {base: _margins(base, table) for base, table in tables.items() if OURS in table}
@@ -132,23 +124,18 @@ def goals(tables: dict[str, dict[str, list[Row]]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _margins(base: str, table: dict[str, list[Row]]) -> dict[str, str]:
+def _margins(base: str, table: Table) -> dict[str, str]:
     """Return how far our method is above each of those it is held against."""
-    ours, last = table[OURS], {label: _by_seed(rows, "last5") for label, rows in table.items()}
-    rivals = [label for label in UNEQUAL if label in table]
+    ours = table[OURS]
+    last = ours.by_seed("last5")
     margins = {
-        f"{label}, last five rounds": _judged(difference(last[OURS], last[label]))
-        for label in ("fedavg", *rivals)
+        f"{label}, last five rounds": _judged(difference(last, table[label].by_seed("last5")))
+        for label in ("fedavg", *UNEQUAL)
         if label in table
     }
     printed = paper_table("accuracy", base).rows["dapperfl"]["global"].mean
-    best = spread(_by_seed(ours, "best").values())
-    above = Difference(best.mean - printed, None, len(ours))
+    above = Difference(ours.over("best").mean - printed, None, len(ours.seeds))
     return margins | {"the paper's DapperFL, best round": _judged(above)}
-
-
-def _by_seed(rows: Sequence[Row], column: str) -> dict[int, float]:
-    return {int(row["seed"]): float(row[column]) for row in rows}
 
 
 def _judged(found: Difference | None) -> str:
@@ -162,7 +149,7 @@ def _line(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def draw(tables: dict[str, dict[str, list[Row]]], path: Path) -> None:
+def draw(tables: dict[str, Table], path: Path) -> None:
     """Draw every seed of every method as a dot, and their mean as a line."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -174,14 +161,14 @@ def draw(tables: dict[str, dict[str, list[Row]]], path: Path) -> None:
     grid = figure.subplots(1, len(tables), sharey=True, squeeze=False)[0]
     for axes, (base, table) in zip(grid, tables.items(), strict=True):
         for place, label in enumerate(labels):
-            values = [float(row["last5"]) for row in table.get(label, [])]
+            values = list(table[label].by_seed("last5").values()) if label in table else []
             colour = ORANGE if label.startswith("dapperfl") else BLUE
             axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.5, ms=5, mew=0)
             if values:
                 mean = fmean(values)
                 axes.plot([mean, mean], [place - 0.32, place + 0.32], color=colour, lw=2.4)
         if "fedavg" in table:
-            level = fmean(float(row["last5"]) for row in table["fedavg"])
+            level = table["fedavg"].over("last5").mean
             axes.axvline(level, color=GREY, lw=1, ls="--", zorder=0)
         axes.set_title(base)
         axes.set_xlabel("accuracy of the last five rounds [%], mean over domains")

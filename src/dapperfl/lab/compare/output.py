@@ -37,9 +37,13 @@ def comparison(
     tables = standard_tables(every, title, baseline)
     if all(row.get("validation") for row in rows):
         tables.append(aside_table(every, title, baseline))
+    return Document(f"Comparison on {title}", tuple(tables), remarks_on(every, failures))
+
+
+def remarks_on(every: Sequence[Series], failures: Iterable[Failure]) -> tuple[str, ...]:
+    """Say which seeds there are, and what is missing."""
     seeds = sorted({seed for each in every for seed in each.seeds})
-    remarks = [f"Seeds {', '.join(map(str, seeds))}.", *missing_seeds(every), *losses(failures)]
-    return Document(f"Comparison on {title}", tuple(tables), tuple(remarks))
+    return f"Seeds {', '.join(map(str, seeds))}.", *missing_seeds(every), *losses(failures)
 
 
 def standard_tables(

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dapperfl.lab.compare.collect import Failure
-from dapperfl.lab.compare.output import Document, losses
+from dapperfl.lab.compare.output import Document, remarks_on
 from dapperfl.lab.compare.paired import difference
 from dapperfl.lab.compare.planned import Planned
 from dapperfl.lab.compare.rows import Row
-from dapperfl.lab.compare.series import Series, missing_seeds, series_of
+from dapperfl.lab.compare.series import Series, series_of
 from dapperfl.lab.compare.tables import Cell, Table, assembled, find_named, ranked
 from dapperfl.lab.compare.variants import Variant
 from dapperfl.lab.groups import Spread, spread
@@ -58,10 +58,8 @@ def unseen_document(
     """Return the table of accuracies on unseen domains, and what it lacks."""
     every = series_of(rows)
     base = every[0].base
-    seeds = sorted({seed for each in every for seed in each.seeds})
-    remarks = [f"Seeds {', '.join(map(str, seeds))}.", *missing_seeds(every), *losses(failures)]
     table = unseen_table(every, base, baseline)
-    return Document(f"Domains that no device has, {base}", (table,), tuple(remarks))
+    return Document(f"Domains that no device has, {base}", (table,), remarks_on(every, failures))
 
 
 def unseen_table(every: Sequence[Series], title: str, baseline: str | None = None) -> Table:
