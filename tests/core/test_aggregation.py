@@ -31,8 +31,6 @@ def clients(graph: ChannelGraph, count: int, seed: int) -> list[tuple[LocalModel
 
 def literal(reference: State, models: list[tuple[LocalModel, float]], recovery: str) -> State:
     """Eq. 6 and 7 as they are written: recover every model in full, then average."""
-    if recovery == "covered":
-        return covered(reference, models)
     total = sum(weight for _, weight in models)
     result = {name: torch.zeros_like(t, dtype=torch.float64) for name, t in reference.items()}
     for model, weight in models:
@@ -50,24 +48,6 @@ def literal(reference: State, models: list[tuple[LocalModel, float]], recovery: 
         else reference[name]
         for name, r in result.items()
     }
-
-
-def covered(reference: State, models: list[tuple[LocalModel, float]]) -> State:
-    """Gates as with "gated"; every other entry is the mean over those who hold it."""
-    result = literal(reference, models, "gated")
-    for name, tensor in reference.items():
-        if name in GATES or not tensor.is_floating_point():
-            continue
-        total = torch.zeros_like(tensor, dtype=torch.float64)
-        holders = torch.zeros_like(total)
-        for model, weight in models:
-            zeros = {name: torch.zeros_like(total)}
-            own = {name: weight * model.weights[name].double()}
-            total += model.submodel.scatter(own, zeros)[name]
-            holders += weight * model.submodel.mask({name: torch.ones_like(total)})[name]
-        mean = torch.where(holders > 0, total / holders, tensor.double())
-        result[name] = mean.to(tensor.dtype)
-    return result
 
 
 def assert_within_one_ulp(ours: State, theirs: State) -> None:

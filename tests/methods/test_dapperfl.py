@@ -2,7 +2,7 @@ from dataclasses import fields
 
 import pytest
 import torch
-from tests.methods.rig import assigned, server_of
+from tests.methods.rig import assigned, reply, server_of
 from tests.tiny import tiny_graph, tiny_net
 from torch.nn.functional import cross_entropy
 
@@ -11,9 +11,11 @@ from dapperfl.core.fusion import fuse
 from dapperfl.core.losses import feature_norm
 from dapperfl.core.messages import ClientCost, ClientUpdate, Device, LocalModel, Work
 from dapperfl.core.net import Batch, Net
+from dapperfl.core.prototypes import contrast, regression
 from dapperfl.core.rng import Dice
 from dapperfl.core.scores import l1_scores
 from dapperfl.core.state import snapshot
+from dapperfl.errors import ConfigError
 from dapperfl.methods.dapperfl import DapperFL
 
 NET = tiny_net()
@@ -62,25 +64,11 @@ def test_the_objective_is_equation_5():
 
 def test_a_zero_gamma_skips_the_term():
     class Headless(Net):
-        def split(self, x, noise=0.0):
+        def split(self, x):
             raise AssertionError("z is not wanted")
 
     batch = Batch(torch.randn(2, 3, 6, 6), torch.tensor([0, 1]))
     assert DapperFL(gamma=0.0).loss(Headless(NET, "fc"), batch, work()).isfinite()
-
-
-@pytest.mark.parametrize("gamma", [0.0, 0.3])
-def test_noise_disturbs_the_logits_and_not_the_norm(gamma):
-    net = Net(tiny_net().eval(), "fc")
-    batch = Batch(torch.randn(5, 3, 6, 6), torch.tensor([0, 1, 2, 0, 1]))
-    method = DapperFL(gamma=gamma, dar_power=1, dar_reduce="sum", dar_noise=0.7)
-    torch.manual_seed(3)
-    loss = method.loss(net, batch, work())
-    z, _ = net.split(batch.x)
-    torch.manual_seed(3)
-    logits = net.module.get_submodule("fc")(z + 0.7 * torch.randn_like(z))
-    expected = cross_entropy(logits, batch.y) + gamma * feature_norm(z, 1, "sum")
-    assert torch.allclose(loss, expected)
 
 
 @pytest.mark.parametrize("scope", ["inner", "all"])
@@ -98,6 +86,22 @@ def test_after_the_first_epoch_the_model_is_fused_and_cut(scope):
 
 def test_later_epochs_change_nothing():
     assert [DapperFL().acts_after(epoch) for epoch in (1, 2, 3)] == [True, False, False]
+
+
+def test_who_got_its_part_from_the_server_fuses_with_that_part():
+    method = DapperFL(dense="never", scope="all", multiple=1)
+    server = server_of(method)
+    assignment = assigned(method, server, device=2)
+    submodel = assignment.model.submodel
+    assert submodel.kept
+    given = Work(*(getattr(assignment, each.name) for each in fields(assignment)))
+    local = LocalModel(submodel.slice(tiny_net(7).state_dict()), submodel)
+    after = method.after_epoch(1, local, given)
+    assert after.submodel is submodel
+    expected = fuse(assignment.model.weights, local.weights, 0.9)
+    assert all(torch.equal(after.weights[name], tensor) for name, tensor in expected.items())
+    assert [method.acts_after(epoch) for epoch in (1, 2)] == [True, False]
+    assert not DapperFL(dense="never", alpha_0=0.0, alpha_min=0.0).acts_after(1)
 
 
 def test_fusion_happens_in_the_very_first_round():
@@ -129,19 +133,18 @@ def test_who_never_holds_the_whole_net_gets_its_part_from_the_server():
     expected = l1_scores(GRAPH, server.weights).top(0.5, scope="inner", multiple=1)
     assert assignment.model.submodel.to_lists() == expected.to_lists()
     assert cost(assignment.model.submodel).parameters <= 0.5 * cost(GRAPH.full()).parameters
-    assert not any(method.acts_after(epoch) for epoch in range(1, 6))
-    assert not method.can_measure(DEVICE)
-    assert method.can_measure(Device(1, "light", 0.0, 8))
+    assert method.bn_statistics == "recalibrate"
+    assert method.statistics == "average"  # nobody is asked to run the whole net
 
 
 @pytest.mark.parametrize("dense", ["full", "batches"])
-def test_others_get_the_whole_net_and_may_measure_it(dense):
+def test_others_get_the_whole_net_and_measure_it(dense):
     method = DapperFL(dense=dense)
     server = method.init(work().model, [DEVICE])
     assignment = method.assign(server, DEVICE, 5, Dice(0, 1, 0))
     assert assignment is not None
     assert assignment.model is server.model
-    assert method.can_measure(DEVICE)
+    assert method.statistics == "recalibrate"
     assert [method.acts_after(epoch) for epoch in (1, 2, 3)] == [True, False, False]
     early = [method.batches_before_acting(epoch) for epoch in (1, 2)]
     assert early == [2 if dense == "batches" else None, None]
@@ -182,3 +185,33 @@ def test_where_all_devices_are_the_weakest_nothing_changes():
     for widths in ("own", "mixed", "weakest"):
         assignment = assigned(DapperFL(widths=widths), server, device=1)
         assert assignment.shared == {}
+
+
+WITH_PROTOTYPES = DapperFL(dense="never", scope="all", multiple=1, prototypes=0.5, tau=0.1)
+
+
+def test_prototypes_need_a_net_that_keeps_its_features():
+    with pytest.raises(ConfigError, match="set dense = never as well"):
+        DapperFL(prototypes=1.0)
+
+
+def test_devices_pull_towards_prototypes_in_the_features_they_have():
+    server = server_of(WITH_PROTOTYPES)
+    first = assigned(WITH_PROTOTYPES, server, device=2)
+    assert first.shared == {}
+    net = Net(first.model.submodel.shrink(NET), "fc")
+    batch = Batch(torch.randn(5, 3, 6, 6), torch.tensor([0, 1, 2, 0, 1]))
+    sent = WITH_PROTOTYPES.report(net, iter([batch]), work()).shared
+    after = WITH_PROTOTYPES.update(server, iter([reply(first, lambda t: t, shared=sent)]))
+    again = assigned(WITH_PROTOTYPES, after, device=2)
+    z, logits = net.split(batch.x)
+    pull = contrast(z, batch.y, again.shared, 0.1) + regression(z, batch.y, again.shared)
+    expected = cross_entropy(logits, batch.y) + 0.01 * feature_norm(z, 2, "mean") + 0.5 * pull
+    given = Work(*(getattr(again, each.name) for each in fields(again)))
+    assert torch.allclose(WITH_PROTOTYPES.loss(net, batch, given), expected)
+    assert assigned(WITH_PROTOTYPES, after, device=0).shared["unbiased"].shape == (3, 8)
+
+
+def test_without_prototypes_nothing_is_reported():
+    net = Net(tiny_net(), "fc")
+    assert DapperFL().report(net, iter([]), work()).shared == {}

@@ -64,7 +64,7 @@ def test_an_unknown_preset_is_named():
         ("gamma", -1.0, "gamma = -1.0: expected at least 0"),
         ("gamma", float("nan"), "gamma = nan: expected"),
         ("dar_power", 3, "dar_power = 3: expected one of 1, 2"),
-        ("recovery", "none", "recovery = none: expected one of paper, gated, covered, zero"),
+        ("recovery", "none", "recovery = none: expected one of paper, gated, zero"),
         ("multiple", 0, "multiple = 0: expected at least 1"),
     ],
 )

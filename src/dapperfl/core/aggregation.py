@@ -21,7 +21,7 @@ from dapperfl.core.state import State
 from dapperfl.core.submodel import Index, kept_block
 from dapperfl.errors import MessageError
 
-Recovery = Literal["paper", "gated", "covered", "zero"]
+Recovery = Literal["paper", "gated", "zero"]
 logger = logging.getLogger(__name__)
 
 
@@ -175,9 +175,7 @@ class RecoveredMean(WeightedSums):
         reference: The last global state W^{t-1}.
         recovery: What a pruned entry counts as. "paper": its value in the reference. "gated": the
             same, but the weight and bias of a pruned channel's batch or group norm count as
-            zero, for the channel *is* silent in that client's net. "covered": the same, and all
-            else is the mean over those who hold it, so that nothing stale is mixed in. "zero":
-            zero.
+            zero, for the channel *is* silent in that client's net. "zero": zero.
         flat: See `WeightedSums`.
     """
 
@@ -193,7 +191,7 @@ class RecoveredMean(WeightedSums):
     def add(self, model: LocalModel, weight: float) -> None:
         """Fold one client's model; see `WeightedSums.add`."""
         super().add(model, weight)
-        if self.recovery in ("gated", "covered"):
+        if self.recovery == "gated":
             graph = model.submodel.graph
             self.gates = graph.gates
             if ungated := tuple(g.name for g in model.submodel.kept if g in graph.ungated):
@@ -203,15 +201,11 @@ class RecoveredMean(WeightedSums):
         return name in self.gates
 
     def _combined(self, sums: _Sums) -> Tensor:
-        gates = torch.as_tensor(sums.gates, device=sums.total.device)
-        if self.recovery == "covered":
-            everybody = sums.reached.new_full((), self.weight)
-            return _mean_of_holders(sums, torch.where(gates, everybody, sums.reached))
         total = sums.total
         if self.recovery != "zero":
             missing = self.weight - sums.reached
             if self.recovery == "gated":
-                missing = missing * ~gates
+                missing = missing * ~torch.as_tensor(sums.gates, device=total.device)
             total = total.addcmul_(sums.reference, missing)
         return total.div_(self.weight)
 
@@ -220,14 +214,9 @@ class CoverageMean(WeightedSums):
     """Divide by the weight that reached each entry; entries nobody holds keep the reference."""
 
     def _combined(self, sums: _Sums) -> Tensor:
-        return _mean_of_holders(sums, sums.reached)
-
-
-def _mean_of_holders(sums: _Sums, weight: Tensor) -> Tensor:
-    """Divide each entry by a weight of its own; what has none keeps its value."""
-    weight = weight.expand_as(sums.total)
-    mean = sums.total.div_(weight.clamp_min(torch.finfo(torch.float64).tiny))
-    return torch.where(weight > 0, mean, sums.reference)
+        reached = sums.reached.expand_as(sums.total)
+        mean = sums.total.div_(reached.clamp_min(torch.finfo(torch.float64).tiny))
+        return torch.where(reached > 0, mean, sums.reference)
 
 
 def _add_block(total: Tensor, index: Index, small: Tensor, weight: float) -> None:

@@ -40,31 +40,15 @@ class Net:
         """Return the logits."""
         return self.module(x)  # type: ignore[no-any-return]
 
-    def split(self, x: Tensor, noise: float = 0.0) -> tuple[Tensor, Tensor]:
-        """Return the representation z = g_e(x) and the logits g_p(z), in one forward pass.
-
-        With noise, the logits are those of z + noise × ε, where ε is drawn from N(0, 1).
-        """
+    def split(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the representation z = g_e(x) and the logits g_p(z), in one forward pass."""
         if self.head is None:
             raise TraceError(
                 "this net has no representation: its logits are not made by an nn.Linear layer; "
                 "end the net with one, or choose a method that does not regularise z"
             )
-        clean: list[Tensor] = []
-
-        def disturb(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            clean.append(args[0])
-            return (args[0] + noise * torch.randn_like(args[0]), *args[1:])
-
-        predictor = self.module.get_submodule(self.head)
-        handle = predictor.register_forward_pre_hook(disturb) if noise else None
-        try:
-            logits, seen = self.watch(x, self.head)
-        finally:
-            if handle is not None:
-                handle.remove()
-        z = clean[0] if clean else seen[self.head].inputs
-        return z.flatten(1), logits  # (batch, features), (batch, classes)
+        logits, seen = self.watch(x, self.head)
+        return seen[self.head].inputs.flatten(1), logits  # (batch, features), (batch, classes)
 
     def watch(self, x: Tensor, *layers: str) -> tuple[Tensor, dict[str, Passage]]:
         """Return the logits, and what went in and out of some layers on the way."""

@@ -82,10 +82,6 @@ class Method:
         """How the global model gets its batch-norm statistics."""
         return "average"
 
-    def can_measure(self, device: Device) -> bool:
-        """Tell whether a device may be asked to run the whole net for its statistics."""
-        return True
-
     # --- server ---
 
     def compact(self, server: ServerState, rho: float) -> Submodel:

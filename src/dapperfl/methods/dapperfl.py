@@ -4,7 +4,7 @@ Jia et al., "DapperFL: Domain Adaptive Federated Learning with Model Fusion Prun
 Devices", NeurIPS 2024.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -16,11 +16,28 @@ from dapperfl.core.aggregation import Aggregator, RecoveredMean, Recovery
 from dapperfl.core.channels import Scope
 from dapperfl.core.fusion import fuse, fusion_factor
 from dapperfl.core.losses import feature_norm
-from dapperfl.core.messages import Assignment, Device, LocalModel, ServerState, Work
+from dapperfl.core.messages import (
+    Assignment,
+    ClientUpdate,
+    Device,
+    LocalModel,
+    Report,
+    ServerState,
+    Work,
+)
 from dapperfl.core.net import Batch, Net
+from dapperfl.core.prototypes import (
+    Gathered,
+    class_means,
+    contrast,
+    narrowed,
+    prototypes,
+    regression,
+)
 from dapperfl.core.rng import Dice
-from dapperfl.core.scores import gated_scores, l1_scores
+from dapperfl.core.scores import l1_scores
 from dapperfl.core.submodel import Submodel
+from dapperfl.errors import ConfigError
 from dapperfl.methods.base import MeasuringMethod, Statistics
 from dapperfl.settings import Range, setting
 
@@ -35,16 +52,19 @@ class DapperFL(MeasuringMethod):
     gamma: float = setting(0.01, "weight of the representation's norm (Eq. 5)", Range(0))
     dar_power: Literal[1, 2] = setting(2, "power of that norm: 2 in the paper, 1 in the release")
     dar_reduce: Literal["sum", "mean"] = setting("mean", "sum (paper) or mean over features")
-    dar_noise: float = setting(
+    prototypes: float = setting(
         0.0,
-        "deviation of noise added to the representation in training, against which the norm is "
-        "weighed",
+        "weight of the pull to the prototypes of the own class that devices show each other, as in "
+        "FPL; needs dense = never",
         Range(0),
     )
+    tau: float = setting(0.02, "temperature of the contrast with prototypes", Range(above=0))
     recovery: Recovery = setting("gated", "what a pruned entry counts as in the average (Eq. 6)")
     scope: Scope = setting("inner", "cut inner channels only, or residual streams too")
     bn_statistics: Statistics = setting(
-        "recalibrate", "average the clients' batch-norm statistics, or measure them anew"
+        "recalibrate",
+        "average the clients' batch-norm statistics, or measure them anew; with dense = never they "
+        "are averaged, for few devices could run the whole net",
     )
     multiple: int = setting(
         8, "channel counts are multiples of this where the budget allows", Range(1)
@@ -55,9 +75,6 @@ class DapperFL(MeasuringMethod):
         "server prunes, and no device holds more than its level allows",
     )
     dense_batches: int = setting(2, "how many batches these are", Range(1))
-    importance: Literal["l1", "gated"] = setting(
-        "l1", "what the strongest channels are: by l1 norm, or by that times their norm's weight"
-    )
     widths: Literal["own", "mixed", "weakest"] = setting(
         "own",
         "the level a device prunes to: its own, one drawn anew each round from its own to the "
@@ -83,25 +100,42 @@ class DapperFL(MeasuringMethod):
         },
     }
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.prototypes and self.dense != "never":
+            raise ConfigError(
+                f"prototypes = {self.prototypes}: a net that is cut while it trains changes its "
+                "features; set dense = never as well"
+            )
+
+    @property
+    def statistics(self) -> Statistics:
+        """Averaged where no device holds more than its part: few could run the whole net."""
+        return "average" if self.dense == "never" else self.bn_statistics
+
     def compact(self, server: ServerState, rho: float) -> Submodel:
         """Prune the global model, as a device would without tuning it first."""
         return self.prune(server.model, rho)
 
     def prune(self, model: LocalModel, rho: float) -> Submodel:
         """Keep the channels with the largest l1 norm (Algorithm 1, line 3)."""
-        score = l1_scores if self.importance == "l1" else gated_scores
-        scores = score(model.submodel.graph, model.weights)
+        scores = l1_scores(model.submodel.graph, model.weights)
         return scores.top(rho, scope=self.scope, multiple=self.multiple)
 
     def loss(self, net: Net, batch: Batch, work: Work) -> Tensor:
         """Return cross-entropy plus gamma times the norm of the representation (Eq. 5)."""
-        if self.gamma == 0 and self.dar_noise == 0:
+        shown = "clusters" in work.shared
+        if self.gamma == 0 and not shown:
             return super().loss(net, batch, work)
-        z, logits = net.split(batch.x, self.dar_noise)
-        error = cross_entropy(logits, batch.y)
-        if self.gamma == 0:
-            return error
-        return error + self.gamma * feature_norm(z, self.dar_power, self.dar_reduce)
+        z, logits = net.split(batch.x)
+        loss = cross_entropy(logits, batch.y)
+        if self.gamma:
+            loss = loss + self.gamma * feature_norm(z, self.dar_power, self.dar_reduce)
+        if shown:
+            pull = regression(z, batch.y, work.shared)
+            contrasted = contrast(z, batch.y, work.shared, self.tau)
+            loss = loss + self.prototypes * (contrasted + pull)
+        return loss
 
     def assign(
         self, server: ServerState, device: Device, epochs: int, dice: Dice
@@ -110,6 +144,7 @@ class DapperFL(MeasuringMethod):
         rho = self.level(server, device, dice)
         shared = {} if rho == device.rho else {"rho": torch.tensor(rho, dtype=torch.float64)}
         model = self.take_home(server, rho) if self.dense == "never" else server.model
+        shared |= narrowed(server.extra, model.submodel)
         return Assignment(server.round_num + 1, device, model, epochs, shared)
 
     def level(self, server: ServerState, device: Device, dice: Dice) -> float:
@@ -119,23 +154,25 @@ class DapperFL(MeasuringMethod):
             return open_to_it[int(torch.randint(len(open_to_it), (), generator=dice.own()))]
         return open_to_it[-1 if self.widths == "weakest" else 0]
 
-    def can_measure(self, device: Device) -> bool:
-        """Only those without a limit run the whole net where nobody else ever holds it."""
-        return self.dense != "never" or device.rho == 0
-
     def acts_after(self, epoch: int) -> bool:
-        """Only the first epoch, or a part of it, is dense."""
-        return epoch == 1 and self.dense != "never"
+        """Fuse and prune after the first epoch, or a part of it."""
+        fuses = max(self.alpha_0, self.alpha_min) > 0
+        return epoch == 1 and (fuses or self.dense != "never")
 
     def batches_before_acting(self, epoch: int) -> int | None:
         """The dense part may be shorter than an epoch."""
         return self.dense_batches if epoch == 1 and self.dense == "batches" else None
 
     def after_epoch(self, epoch: int, local: LocalModel, work: Work) -> LocalModel:
-        """After the dense epoch, fuse (Eq. 1, 2), then prune (Algorithm 1)."""
+        """After the dense epoch, fuse (Eq. 1, 2), then prune (Algorithm 1).
+
+        What the server has pruned already is fused with its part of the global model.
+        """
         alpha = fusion_factor(work.round_num, self.alpha_0, self.alpha_min, self.epsilon)
         parameters = local.submodel.graph.parameters
         fused = fuse(work.model.weights, local.weights, alpha, parameters=parameters)
+        if self.dense == "never":
+            return LocalModel(fused, local.submodel)
         rho = float(work.shared.get("rho", work.device.rho))
         kept = self.prune(LocalModel(fused, local.submodel), rho)
         return LocalModel(kept.slice(fused), kept)
@@ -143,3 +180,15 @@ class DapperFL(MeasuringMethod):
     def aggregator(self, server: ServerState) -> Aggregator:
         """Recover what was pruned from the last global model, then average (Eq. 6, 7)."""
         return RecoveredMean(server.weights, self.recovery)
+
+    def update(self, server: ServerState, updates: Iterable[ClientUpdate]) -> ServerState:
+        """Average, and cluster the class means that came along into prototypes."""
+        if not self.prototypes:
+            return super().update(server, updates)
+        seen = Gathered(updates)
+        after = super().update(server, seen)
+        return server.advance(after.weights, prototypes(seen.means))
+
+    def report(self, net: Net, batches: Iterable[Batch], work: Work) -> Report:
+        """Send class means, where prototypes are made of them."""
+        return Report(class_means(net, batches) if self.prototypes else {})

@@ -207,8 +207,7 @@ class Simulator:
             after = server.advance(server.weights)
             logger.warning("%s took part in round %d: the model stays", self._few, after.round_num)
         elif self.measures:
-            able = [device for device in tally.present if self.method.can_measure(device)]
-            moments = self._measure(after, sorted(able, key=lambda device: device.id))
+            moments = self._measure(after, sorted(tally.present, key=lambda device: device.id))
             after = recalibrate(after, tally.watch_moments(moments))
         share = self.method.averaging
         return after.averaged(server.mean, share) if share else after

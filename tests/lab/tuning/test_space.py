@@ -51,7 +51,7 @@ def test_the_three_forms(text, expected):
         ("net.width=none..8", "none is no number"),
         ("net.width=1.5..3", "expected a whole number"),
         ("method.dar_power=1..2", "method.dar_power takes 1 or 2; write {A,B}"),
-        ("method.recovery={paper,gatd}", 'expected "paper", "gated", "covered" or "zero"'),
+        ("method.recovery={paper,gatd}", 'expected "paper", "gated" or "zero"'),
         ("method.recovery={paper}", "expected 2 to 100 different values"),
         ("method.recovery=paper", "expected LOW..HIGH, log(LOW,HIGH) or {A,B}"),
         ("method.gamma", "a shell wants it quoted"),

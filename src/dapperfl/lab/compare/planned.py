@@ -23,17 +23,16 @@ _LATER = {
     "data.reserve": 0,
     "method.dense": "full",
     "method.dense_batches": 2,
-    "method.importance": "l1",
-    "method.dar_noise": 0.0,
     "method.weight_power": 1.0,
     "method.widths": "own",
+    "method.prototypes": 0.0,
     "method.averaging": 0.0,
     "train.shift": 0.0,
 }
 _LATER_BN = {"method.bn_statistics": "average"}  # of methods that did not have it
 _LATER_OF = dict.fromkeys(
     ("fedavg", "fedavg_capable", "feddrop", "fedmp", "fedprox", "fedsr", "fpl", "moon"), _LATER_BN
-)
+) | {"dapperfl": {"method.tau": 0.02}}
 _NEVER = object()  # equal to no value
 
 
