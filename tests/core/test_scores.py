@@ -2,11 +2,9 @@ import pytest
 import torch
 from tests.tiny import tiny_graph, tiny_net
 
-from dapperfl.core.channels import ChannelGraph
 from dapperfl.core.rng import generator
 from dapperfl.core.scores import (
     Scores,
-    gated_scores,
     l1_scores,
     ordered_scores,
     random_scores,
@@ -31,30 +29,6 @@ def test_a_channel_whose_gate_is_zero_can_still_win():
     net.bn1.weight.data.zero_()
     net.bn2.weight.data.zero_()
     assert l1_scores(graph, net.state_dict()).top(0.5).to_lists() == before
-
-
-def test_gated_scores_weigh_a_channel_by_its_norms():
-    net = tiny_net()
-    graph = tiny_graph(net)
-    for module in net.modules():
-        if isinstance(module, torch.nn.BatchNorm2d):
-            torch.nn.init.normal_(module.weight, generator=generator(0, "gates"))
-    plain, gated = (score(graph, net.state_dict()).values for score in (l1_scores, gated_scores))
-    stream, inner = graph.group("stem"), graph.group("conv1")
-    assert torch.allclose(gated[inner], plain[inner] * net.bn1.weight.abs().double())
-    norms = [net.bn2.weight]  # of all layers that normalise the stream
-    opened = torch.stack([each.abs().double() for each in norms]).mean(0)
-    assert torch.allclose(gated[stream], plain[stream] * opened)
-
-
-def test_a_net_without_norms_is_scored_by_l1_alone():
-    net = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten(), torch.nn.Linear(8 * 16, 3)
-    )
-    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 6, 6))
-    plain, gated = (score(graph, net.state_dict()).values for score in (l1_scores, gated_scores))
-    assert graph.groups
-    assert all(torch.equal(plain[group], gated[group]) for group in graph.groups)
 
 
 def test_the_largest_are_kept_and_ties_go_to_the_first():
