@@ -211,12 +211,11 @@ def _generator(device: torch.device) -> torch.Generator:
 
 def signature(work: Work) -> tuple[Any, ...]:
     """Return the kinds of tensors in a work: a recording fits all works of one signature."""
-    found = [
+    return tuple(
         (part, name, tensor.shape, tensor.dtype, tensor.device)
         for part in TENSORS
         for name, tensor in tensors_of(work, part).items()
-    ]
-    return tuple(found)
+    )
 
 
 def tensors_of(work: Work, part: str) -> dict[str, Tensor]:
