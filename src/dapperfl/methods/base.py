@@ -50,7 +50,7 @@ class Method:
     averaging: float = setting(
         0.0,
         "how much of the model that is handed out stays from round to round: 0 hands out the last "
-        "one, .9 a running mean of about ten",
+        "one, .9 a running mean of about ten, which lags behind a model that still learns fast",
         Range(0, below=1),
     )
 
