@@ -22,8 +22,6 @@ ROUNDS = 4
 CONTEXT: dict[tuple[str, str], dict[str, Any]] = {
     ("dapperfl", "alpha_min"): {"epsilon": 0.9},  # it acts once the factor has fallen
     ("dapperfl", "dense_batches"): {"dense": "batches"},
-    ("dapperfl", "prototypes"): {"dense": "never"},
-    ("dapperfl", "tau"): {"dense": "never", "prototypes": 1.0},
 }
 # Values to try where the type alone does not say which are good.
 OTHERS: dict[tuple[str, str], list[Any]] = {

@@ -18,6 +18,7 @@ from dapperfl.core.net import Batch, Net
 from dapperfl.core.state import State
 from dapperfl.core.submodel import Submodel
 
+TAU = 0.02  # the temperature that the authors found
 _WIDE = ("clusters", "unbiased")  # what has a column for each feature
 
 
@@ -39,7 +40,7 @@ def class_means(net: Net, batches: Iterable[Batch]) -> State:
     return {"means": sums / counts.clamp_min(1)[:, None], "present": counts > 0}
 
 
-def contrast(z: Tensor, y: Tensor, shared: State, tau: float) -> Tensor:
+def contrast(z: Tensor, y: Tensor, shared: State, tau: float = TAU) -> Tensor:
     """Return the batch mean of -log(share of the own class' clusters among all)."""
     similarities = normalize(z) @ normalize(shared["clusters"]).T / tau
     own = shared["cluster_labels"] == y[:, None]  # (batch, clusters)

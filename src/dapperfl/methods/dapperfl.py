@@ -37,7 +37,6 @@ from dapperfl.core.prototypes import (
 from dapperfl.core.rng import Dice
 from dapperfl.core.scores import l1_scores
 from dapperfl.core.submodel import Submodel
-from dapperfl.errors import ConfigError
 from dapperfl.methods.base import MeasuringMethod, Statistics
 from dapperfl.settings import Range, setting
 
@@ -55,10 +54,9 @@ class DapperFL(MeasuringMethod):
     prototypes: float = setting(
         0.0,
         "weight of the pull to the prototypes of the own class that devices show each other, as in "
-        "FPL; needs dense = never",
+        "FPL; it acts while a net has all features that its device was shown",
         Range(0),
     )
-    tau: float = setting(0.02, "temperature of the contrast with prototypes", Range(above=0))
     recovery: Recovery = setting("gated", "what a pruned entry counts as in the average (Eq. 6)")
     scope: Scope = setting("inner", "cut inner channels only, or residual streams too")
     bn_statistics: Statistics = setting(
@@ -100,14 +98,6 @@ class DapperFL(MeasuringMethod):
         },
     }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.prototypes and self.dense != "never":
-            raise ConfigError(
-                f"prototypes = {self.prototypes}: a net that is cut while it trains changes its "
-                "features; set dense = never as well"
-            )
-
     @property
     def statistics(self) -> Statistics:
         """Averaged where no device holds more than its part: few could run the whole net."""
@@ -131,10 +121,9 @@ class DapperFL(MeasuringMethod):
         loss = cross_entropy(logits, batch.y)
         if self.gamma:
             loss = loss + self.gamma * feature_norm(z, self.dar_power, self.dar_reduce)
-        if shown:
-            pull = regression(z, batch.y, work.shared)
-            contrasted = contrast(z, batch.y, work.shared, self.tau)
-            loss = loss + self.prototypes * (contrasted + pull)
+        if shown and z.shape[1] == work.shared["unbiased"].shape[1]:
+            pull = contrast(z, batch.y, work.shared) + regression(z, batch.y, work.shared)
+            loss = loss + self.prototypes * pull
         return loss
 
     def assign(

@@ -13,7 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from dapperfl.core.messages import Assignment, ClientUpdate, Device, Report, ServerState, Work
 from dapperfl.core.net import Batch, Net
-from dapperfl.core.prototypes import Gathered, class_means, contrast, prototypes, regression
+from dapperfl.core.prototypes import TAU, Gathered, class_means, contrast, prototypes, regression
 from dapperfl.core.rng import Dice
 from dapperfl.methods.base import MeasuringMethod
 from dapperfl.settings import Range, setting
@@ -23,9 +23,7 @@ from dapperfl.settings import Range, setting
 class FPL(MeasuringMethod):
     """FedAvg with two terms that use prototypes; none in the first round."""
 
-    tau: float = setting(
-        0.02, "temperature of the contrast with cluster prototypes", Range(above=0)
-    )
+    tau: float = setting(TAU, "temperature of the contrast with cluster prototypes", Range(above=0))
     cluster_weight: float = setting(1.0, "weight of that contrast", Range(0))
     unbiased_weight: float = setting(1.0, "weight of the pull to the unbiased prototype", Range(0))
     unbiased_reduce: Literal["mean", "sum"] = setting(

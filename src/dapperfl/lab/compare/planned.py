@@ -32,7 +32,7 @@ _LATER = {
 _LATER_BN = {"method.bn_statistics": "average"}  # of methods that did not have it
 _LATER_OF = dict.fromkeys(
     ("fedavg", "fedavg_capable", "feddrop", "fedmp", "fedprox", "fedsr", "fpl", "moon"), _LATER_BN
-) | {"dapperfl": {"method.tau": 0.02}}
+)
 _NEVER = object()  # equal to no value
 
 
