@@ -1,5 +1,6 @@
-"""What all tests share: one thread, and the embedded benchmark drawn once."""
+"""What all tests share: one thread, Ctrl-C as it is, and the embedded benchmark drawn once."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,9 @@ from dapperfl.data import benchmarks
 from dapperfl.data.benchmark import Benchmark
 
 torch.set_num_threads(1)  # machines that run tests have few cores, and workers share them
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A job in the background ignores Ctrl-C, and so would the programs that tests start and stop.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -213,8 +213,6 @@ def test_the_module_runs_and_a_real_ctrl_c_ends_it_with_130(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A job started in the background ignores Ctrl-C, and so would its children.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
