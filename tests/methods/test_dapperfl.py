@@ -2,7 +2,7 @@ from dataclasses import fields
 
 import pytest
 import torch
-from tests.methods.rig import assigned, reply, server_of, work_for
+from tests.methods.rig import assigned, server_of
 from tests.tiny import tiny_graph, tiny_net
 from torch.nn.functional import cross_entropy
 
@@ -11,7 +11,6 @@ from dapperfl.core.fusion import fuse
 from dapperfl.core.losses import feature_norm
 from dapperfl.core.messages import ClientCost, ClientUpdate, Device, LocalModel, Work
 from dapperfl.core.net import Batch, Net
-from dapperfl.core.prototypes import contrast, regression
 from dapperfl.core.rng import Dice
 from dapperfl.core.scores import l1_scores
 from dapperfl.core.state import snapshot
@@ -184,42 +183,3 @@ def test_where_all_devices_are_the_weakest_nothing_changes():
     for widths in ("own", "mixed", "weakest"):
         assignment = assigned(DapperFL(widths=widths), server, device=1)
         assert assignment.shared == {}
-
-
-WITH_PROTOTYPES = DapperFL(dense="never", scope="all", multiple=1, prototypes=0.5)
-
-
-def test_devices_pull_towards_prototypes_in_the_features_they_have():
-    server = server_of(WITH_PROTOTYPES)
-    first = assigned(WITH_PROTOTYPES, server, device=2)
-    assert first.shared == {}
-    net = Net(first.model.submodel.shrink(NET), "fc")
-    batch = Batch(torch.randn(5, 3, 6, 6), torch.tensor([0, 1, 2, 0, 1]))
-    sent = WITH_PROTOTYPES.report(net, iter([batch]), work()).shared
-    after = WITH_PROTOTYPES.update(server, iter([reply(first, lambda t: t, shared=sent)]))
-    again = assigned(WITH_PROTOTYPES, after, device=2)
-    z, logits = net.split(batch.x)
-    pull = contrast(z, batch.y, again.shared) + regression(z, batch.y, again.shared)
-    expected = cross_entropy(logits, batch.y) + 0.01 * feature_norm(z, 2, "mean") + 0.5 * pull
-    given = Work(*(getattr(again, each.name) for each in fields(again)))
-    assert torch.allclose(WITH_PROTOTYPES.loss(net, batch, given), expected)
-    assert assigned(WITH_PROTOTYPES, after, device=0).shared["unbiased"].shape == (3, 8)
-
-
-def test_a_net_that_was_cut_after_it_was_shown_prototypes_is_not_pulled():
-    method = DapperFL(dense="full", scope="all", multiple=1, prototypes=0.5, gamma=0.0)
-    server = server_of(method)
-    batch = Batch(torch.randn(5, 3, 6, 6), torch.tensor([0, 1, 2, 0, 1]))
-    first = assigned(method, server, device=2)
-    sent = method.report(Net(tiny_net(), "fc"), iter([batch]), work()).shared
-    after = method.update(server, iter([reply(first, lambda t: t, shared=sent)]))
-    given = work_for(after, shared=assigned(method, after, device=2).shared)
-    whole, small = Net(tiny_net(), "fc"), Net(method.compact(server, 0.6).shrink(NET), "fc")
-    plain = DapperFL(gamma=0.0)
-    assert not torch.equal(method.loss(whole, batch, given), plain.loss(whole, batch, work()))
-    assert torch.equal(method.loss(small, batch, given), plain.loss(small, batch, work()))
-
-
-def test_without_prototypes_nothing_is_reported():
-    net = Net(tiny_net(), "fc")
-    assert DapperFL().report(net, iter([]), work()).shared == {}

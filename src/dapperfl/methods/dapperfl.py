@@ -4,7 +4,7 @@ Jia et al., "DapperFL: Domain Adaptive Federated Learning with Model Fusion Prun
 Devices", NeurIPS 2024.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -16,24 +16,8 @@ from dapperfl.core.aggregation import Aggregator, RecoveredMean, Recovery
 from dapperfl.core.channels import Scope
 from dapperfl.core.fusion import fuse, fusion_factor
 from dapperfl.core.losses import feature_norm
-from dapperfl.core.messages import (
-    Assignment,
-    ClientUpdate,
-    Device,
-    LocalModel,
-    Report,
-    ServerState,
-    Work,
-)
+from dapperfl.core.messages import Assignment, Device, LocalModel, ServerState, Work
 from dapperfl.core.net import Batch, Net
-from dapperfl.core.prototypes import (
-    Gathered,
-    class_means,
-    contrast,
-    narrowed,
-    prototypes,
-    regression,
-)
 from dapperfl.core.rng import Dice
 from dapperfl.core.scores import l1_scores
 from dapperfl.core.submodel import Submodel
@@ -51,12 +35,6 @@ class DapperFL(MeasuringMethod):
     gamma: float = setting(0.01, "weight of the representation's norm (Eq. 5)", Range(0))
     dar_power: Literal[1, 2] = setting(2, "power of that norm: 2 in the paper, 1 in the release")
     dar_reduce: Literal["sum", "mean"] = setting("mean", "sum (paper) or mean over features")
-    prototypes: float = setting(
-        0.0,
-        "weight of the pull to the prototypes of the own class that devices show each other, as in "
-        "FPL; it acts while a net has all features that its device was shown",
-        Range(0),
-    )
     recovery: Recovery = setting("gated", "what a pruned entry counts as in the average (Eq. 6)")
     scope: Scope = setting("inner", "cut inner channels only, or residual streams too")
     bn_statistics: Statistics = setting(
@@ -114,17 +92,11 @@ class DapperFL(MeasuringMethod):
 
     def loss(self, net: Net, batch: Batch, work: Work) -> Tensor:
         """Return cross-entropy plus gamma times the norm of the representation (Eq. 5)."""
-        shown = "clusters" in work.shared
-        if self.gamma == 0 and not shown:
+        if self.gamma == 0:
             return super().loss(net, batch, work)
         z, logits = net.split(batch.x)
-        loss = cross_entropy(logits, batch.y)
-        if self.gamma:
-            loss = loss + self.gamma * feature_norm(z, self.dar_power, self.dar_reduce)
-        if shown and z.shape[1] == work.shared["unbiased"].shape[1]:
-            pull = contrast(z, batch.y, work.shared) + regression(z, batch.y, work.shared)
-            loss = loss + self.prototypes * pull
-        return loss
+        penalty = feature_norm(z, self.dar_power, self.dar_reduce)
+        return cross_entropy(logits, batch.y) + self.gamma * penalty
 
     def assign(
         self, server: ServerState, device: Device, epochs: int, dice: Dice
@@ -133,7 +105,6 @@ class DapperFL(MeasuringMethod):
         rho = self.level(server, device, dice)
         shared = {} if rho == device.rho else {"rho": torch.tensor(rho, dtype=torch.float64)}
         model = self.take_home(server, rho) if self.dense == "never" else server.model
-        shared |= narrowed(server.extra, model.submodel)
         return Assignment(server.round_num + 1, device, model, epochs, shared)
 
     def level(self, server: ServerState, device: Device, dice: Dice) -> float:
@@ -169,15 +140,3 @@ class DapperFL(MeasuringMethod):
     def aggregator(self, server: ServerState) -> Aggregator:
         """Recover what was pruned from the last global model, then average (Eq. 6, 7)."""
         return RecoveredMean(server.weights, self.recovery)
-
-    def update(self, server: ServerState, updates: Iterable[ClientUpdate]) -> ServerState:
-        """Average, and cluster the class means that came along into prototypes."""
-        if not self.prototypes:
-            return super().update(server, updates)
-        seen = Gathered(updates)
-        after = super().update(server, seen)
-        return server.advance(after.weights, prototypes(seen.means))
-
-    def report(self, net: Net, batches: Iterable[Batch], work: Work) -> Report:
-        """Send class means, where prototypes are made of them."""
-        return Report(class_means(net, batches) if self.prototypes else {})

@@ -25,7 +25,6 @@ _LATER = {
     "method.dense_batches": 2,
     "method.weight_power": 1.0,
     "method.widths": "own",
-    "method.prototypes": 0.0,
     "method.averaging": 0.0,
     "train.shift": 0.0,
 }
