@@ -6,6 +6,7 @@ from tests.core.zoo_cuts import GRAPHS, ZOO, build, draw
 from tests.tiny import tiny_graph, tiny_net
 
 from dapperfl.core.aggregation import CoverageMean, RecoveredMean, WeightedSums
+from dapperfl.core.flat import cut_up, end_to_end
 from dapperfl.core.messages import LocalModel
 from dapperfl.core.rng import generator
 from dapperfl.core.scores import random_scores
@@ -75,3 +76,40 @@ def test_a_tensor_of_another_shape_is_refused():
     submodel = random_scores(tiny_graph(), generator(1)).top(0.5, multiple=1)
     with pytest.raises(MessageError, match=name):
         submodel.slice(state, flat=True)
+
+
+def test_parts_of_a_vector_are_that_vector():
+    vector = torch.arange(10.0)
+    parts = cut_up(vector, ((2,), (2, 3), (), (1,)))
+    assert [part.shape for part in parts] == [(2,), (2, 3), (), (1,)]
+    assert end_to_end(parts) is vector
+    counters = cut_up(vector, ((),) * 10)
+    assert [float(each) for each in counters] == vector.tolist()
+    assert end_to_end(counters) is vector
+
+
+def test_anything_else_is_laid_end_to_end_in_its_order():
+    vector = torch.arange(10.0)
+    first, second, third = cut_up(vector, ((2,), (2, 3), (2,)))
+    turned = second.view(3, 2).T  # the same memory, read down its columns
+    assert end_to_end([second, first, third]).tolist() == [2, 3, 4, 5, 6, 7, 0, 1, 8, 9]
+    assert end_to_end([first, turned, third]).tolist() == [0, 1, 2, 4, 6, 3, 5, 7, 8, 9]
+    assert end_to_end([first, second]).tolist() == list(range(8))
+    assert end_to_end([first, torch.ones(1), third]).tolist() == [0, 1, 1, 8, 9]
+    assert end_to_end([torch.tensor(3), torch.tensor(4)]).tolist() == [3, 4]
+
+
+def test_folding_parts_of_a_vector_reads_them_and_no_more():
+    graph, reference = tiny_graph(), tiny_net().state_dict()
+    cuts = [graph.full(), random_scores(graph, generator(2)).top(0.5, multiple=1)]
+    laid = [cut.slice(tiny_net(index).state_dict(), flat=True) for index, cut in enumerate(cuts, 1)]
+    apart = [{name: tensor.clone() for name, tensor in state.items()} for state in laid]
+    results = []
+    for states in (laid, apart):
+        mean = RecoveredMean(reference, "gated", flat=True)
+        for state, cut in zip(states, cuts, strict=True):
+            mean.add(LocalModel(state, cut), 3.0)
+        results.append(mean.result())
+    assert_equal(*results)
+    for state, before in zip(laid, apart, strict=True):
+        assert_equal(state, before)

@@ -2,6 +2,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.tiny import tiny_net
 
 from dapperfl.core.fusion import fuse, fusion_factor
 
@@ -66,3 +67,24 @@ def test_only_named_parameters_are_fused_when_they_are_named():
     fused = fuse(theirs, ours, 0.5, parameters=["w"])
     assert fused["w"].item() == 0.5
     assert fused["b"] is ours["b"]
+
+
+def test_fused_end_to_end_every_bit_is_the_same():
+    theirs, ours = tiny_net(1).state_dict(), tiny_net(2).state_dict()
+    for name in list(ours):
+        if "running" in name:
+            ours[name] = torch.rand_like(ours[name])
+    for parameters in (None, ["fc.weight", "conv1.weight"]):
+        plain, flat = (
+            fuse(theirs, ours, 0.3, parameters=parameters, flat=flat) for flat in (False, True)
+        )
+        assert plain.keys() == flat.keys()
+        assert all(torch.equal(plain[name], flat[name]) for name in plain)
+        assert not torch.equal(flat["fc.weight"], ours["fc.weight"])
+
+
+def test_states_that_differ_are_fused_tensor_by_tensor():
+    theirs, ours = {"w": torch.zeros(1)}, {"w": torch.ones(1), "extra": torch.ones(1)}
+    fused = fuse(theirs, ours, 0.5, parameters=["w"], flat=True)
+    assert fused["w"].item() == 0.5
+    assert fused["extra"] is ours["extra"]

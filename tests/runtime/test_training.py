@@ -1,4 +1,5 @@
 from dataclasses import dataclass
+from functools import partial
 
 import pytest
 import torch
@@ -16,9 +17,9 @@ from dapperfl.errors import ConfigError, RunError
 from dapperfl.methods.base import Method
 from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.methods.fedavg import FedAvg
-from dapperfl.runtime.local import Trade
+from dapperfl.runtime.local import PlainNet, Trade
 from dapperfl.runtime.optimiser import TrainSettings
-from dapperfl.runtime.training import train_client
+from dapperfl.runtime.training import client_round, train_client
 
 SETTINGS = TrainSettings(epochs=3, batch_size=4, lr=0.05, momentum=0.9, weight_decay=1e-3)
 
@@ -159,6 +160,17 @@ def test_costs_count_the_dense_batches_however_few_there_are(batches, dense):
     full, small = cost(tiny_graph(net).full()), cost(update.model.submodel)
     rest = 3 * 14 - dense
     assert update.cost.train_flops == dense * full.train_flops + rest * small.train_flops
+
+
+@pytest.mark.parametrize(
+    ("method", "parts"),
+    [(FedAvg(), ["report"]), (DapperFL(multiple=1), ["act", "train", "report"])],
+)
+def test_a_round_says_what_comes_after_each_pause(method, parts):
+    net = tiny_net()
+    trade = Trade(method, net, SETTINGS)
+    work = work_for(net, 0.5)
+    assert list(client_round(method, work, data(), seed=0, start=partial(PlainNet, trade))) == parts
 
 
 def test_a_loss_that_is_not_finite_ends_the_clients_round():

@@ -8,6 +8,7 @@ which of them a submodel keeps, and a running count of the mask where each of th
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,13 @@ from dapperfl.core.state import State
 if TYPE_CHECKING:
     from dapperfl.core.channels import ChannelGraph
     from dapperfl.core.submodel import Submodel
+
+KINDS = frozenset({"cuda"})  # of devices on which states are laid end to end
+
+
+def wanted(device: torch.device) -> bool:
+    """Tell whether a state on a device is better handled end to end than tensor by tensor."""
+    return device.type in KINDS
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,13 +63,60 @@ class Layout:
 
     def split(self, vector: Tensor, shapes: Mapping[str, tuple[int, ...]]) -> State:
         """Return the tensors that a vector is made of, as views of it."""
-        sizes = [prod(shapes[name]) for name in self.shapes]
-        parts = zip(self.shapes, torch.split(vector, sizes), strict=True)
-        return {name: part.view(shapes[name]) for name, part in parts}
+        parts = cut_up(vector, tuple([shapes[name] for name in self.shapes]))
+        return dict(zip(self.shapes, parts, strict=True))
 
     def join(self, state: Mapping[str, Tensor]) -> Tensor:
-        """Lay tensors end to end, whatever their memory format."""
-        return torch.cat([state[name].reshape(-1) for name in self.shapes])
+        """Lay tensors end to end; the result may be their own memory, and is to be read only."""
+        return end_to_end([state[name] for name in self.shapes])
+
+
+def end_to_end(tensors: Sequence[Tensor]) -> Tensor:
+    """Lay tensors end to end, whatever their memory format; to be read only.
+
+    Those that `cut_up` made of a vector are not copied: it is returned.
+    """
+    base = tensors[0]._base
+    if base is not None and _is_made_of(base, tensors):
+        return base
+    dims = [each.dim() for each in tensors]
+    if not any(dims):  # such as counters
+        return torch.stack(list(tensors))
+    parts = zip(tensors, dims, strict=True)
+    return torch.cat([each if dim == 1 else each.reshape(-1) for each, dim in parts])
+
+
+def _is_made_of(vector: Tensor, tensors: Sequence[Tensor]) -> bool:
+    """Tell whether tensors are the parts of a vector, in their order and without gaps."""
+    if vector.dim() != 1 or [each for each in tensors if each._base is not vector]:
+        return False
+    *starts, end = accumulate(map(Tensor.numel, tensors), initial=0)
+    return (
+        end == vector.numel()
+        and starts == list(map(Tensor.storage_offset, tensors))
+        and all(map(Tensor.is_contiguous, tensors))
+    )
+
+
+def cut_up(vector: Tensor, shapes: tuple[tuple[int, ...], ...]) -> list[Tensor]:
+    """Return views of a vector: tensors of these shapes that lie end to end in it."""
+    if not any(shapes):  # such as counters
+        return list(vector.unbind())
+    parts = list(vector.split_with_sizes(_sizes(shapes)))
+    for place in _folded(shapes):
+        parts[place] = parts[place].view(shapes[place])
+    return parts
+
+
+@lru_cache(maxsize=64)
+def _sizes(shapes: tuple[tuple[int, ...], ...]) -> list[int]:
+    return [prod(shape) for shape in shapes]
+
+
+@lru_cache(maxsize=64)
+def _folded(shapes: tuple[tuple[int, ...], ...]) -> list[int]:
+    """Return which tensors of these shapes are more, or less, than a piece of a vector."""
+    return [place for place, shape in enumerate(shapes) if len(shape) != 1]
 
 
 @lru_cache(maxsize=16)
@@ -105,15 +160,22 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 def flat_slice(submodel: "Submodel", state: State) -> State:
     """Do what `Submodel.slice` does to tensors of one type that the graph knows, all at once."""
     plan = layout(submodel.graph, tuple(state), next(iter(state.values())).device)
-    mask = plan.mask(submodel)
+    places = kept_places(plan, submodel)
     whole = plan.join(state)
-    if mask is not None:
-        size = sum(prod(submodel.shapes[name]) for name in state)
-        whole = whole.index_select(0, _kept_places(mask, size))
+    if places is not None:
+        whole = whole.index_select(0, places)
     return plan.split(whole, submodel.shapes)
 
 
-def _kept_places(mask: Tensor, size: int) -> Tensor:
+def kept_places(plan: Layout, submodel: "Submodel") -> Tensor | None:
+    """Return where in a layout the entries are that a submodel keeps; None if it keeps all."""
+    mask = plan.mask(submodel)
+    if mask is None:
+        return None
+    return _where(mask, sum(_sizes(tuple([submodel.shapes[name] for name in plan.shapes]))))
+
+
+def _where(mask: Tensor, size: int) -> Tensor:
     """Return where a mask is true, without waiting for a GPU to count: (size,)."""
     so_far = mask.cumsum(0, dtype=torch.int32)
     wanted = torch.arange(1, size + 1, dtype=torch.int32, device=mask.device)

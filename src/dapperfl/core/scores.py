@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import torch
@@ -45,17 +46,27 @@ def l1_scores(graph: "ChannelGraph", state: State) -> Scores:
     come back.
     """
     total = torch.zeros(sum(group.size for group in graph.groups) + 1, dtype=torch.float64)
-    norms, channels = [], []
+    rows, channels = _written(graph)
+    if rows:  # a GPU is asked once, not once a layer
+        norms = [
+            torch.linalg.vector_norm(state[name], 1, others, dtype=torch.float64)
+            for name, others in rows
+        ]
+        total.index_add_(0, channels, torch.cat(norms).detach().cpu())
+    return Scores(graph, _by_group(graph, total))
+
+
+@lru_cache(maxsize=16)  # it is asked for every client and round
+def _written(graph: "ChannelGraph") -> tuple[list[tuple[str, list[int]]], Tensor]:
+    """Return the weights that write channels, the axes they are summed over, and the channels."""
+    last = sum(group.size for group in graph.groups)  # of what is never cut
+    rows, channels = [], [torch.zeros(0, dtype=torch.int64)]
     for name, axis in graph.writers:
         ids = graph.axes[name][axis]
         if ids is not None:
-            weight = state[name].detach()
-            others = [each for each in range(weight.dim()) if each != axis]
-            norms.append(torch.linalg.vector_norm(weight, 1, others, dtype=torch.float64))
-            channels.append(ids % len(total))  # -1, never cut: the last entry
-    if norms:  # a GPU is asked once, not once a layer
-        total.index_add_(0, torch.cat(channels), torch.cat(norms).cpu())
-    return Scores(graph, _by_group(graph, total))
+            rows.append((name, [d for d in range(len(graph.shapes[name])) if d != axis]))
+            channels.append(ids % (last + 1))
+    return rows, torch.cat(channels)
 
 
 def random_scores(graph: "ChannelGraph", rng: torch.Generator) -> Scores:

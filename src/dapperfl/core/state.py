@@ -1,6 +1,6 @@
 """A model's tensors by name, buffers included, and the little arithmetic shared on them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ def snapshot(module: nn.Module) -> State:
 
 def num_bytes(state: State) -> int:
     """Count the bytes of all tensors."""
-    return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+    return sum([tensor.nbytes for tensor in state.values()])
 
 
 def overwrite(into: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
@@ -23,15 +23,25 @@ def overwrite(into: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> None:
 
     Those of the same memory format go in one kernel; a single other one would spoil that.
     """
-    pairs = [(tensor, state[name]) for name, tensor in into.items() if name in state]
-    alike = [pair for pair in pairs if pair[0].stride() == pair[1].stride()]
-    others = [pair for pair in pairs if pair[0].stride() != pair[1].stride()]
+    alike: tuple[list[Tensor], list[Tensor]] = [], []
+    others: tuple[list[Tensor], list[Tensor]] = [], []
+    for name, tensor in into.items():
+        if name in state:
+            to, of = alike if tensor.stride() == state[name].stride() else others
+            to.append(tensor)
+            of.append(state[name])
     with torch.no_grad():
-        for group in (alike, others):
-            if group:
-                torch._foreach_copy_([to for to, _ in group], [of for _, of in group])
+        for to, of in (alike, others):
+            if to:
+                torch._foreach_copy_(to, of)
 
 
 def whole_block(tensor: Tensor) -> Tensor:
     """Return the tensor that this one is a view of, or itself."""
     return tensor if tensor._base is None else tensor._base
+
+
+def blocks_of(tensors: Iterable[Tensor]) -> list[Tensor]:
+    """Return the tensors that these are views of, each once."""
+    bases = [each if each._base is None else each._base for each in tensors]
+    return list({id(base): base for base in bases}.values())

@@ -3,13 +3,14 @@
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from dapperfl.core.flat import Layout, flat_slice
+from dapperfl.core.flat import Layout, flat_slice, wanted
 from dapperfl.core.layers import refresh_sizes
 from dapperfl.core.state import State
 from dapperfl.core.tracing import named_tensors
@@ -76,8 +77,9 @@ class Submodel:
     @cached_property
     def signature(self) -> tuple[tuple[int, ...], ...]:
         """All sizes of the smaller net: two nets of one signature differ in their weights only."""
-        counts = tuple(int(self.flags[each.channels].sum()) for each in self.graph.resizes)
-        return (*self.shapes.values(), counts)
+        channels, ends = _resized(self.graph)
+        so_far = [0, *self.flags[channels].cumsum(0).tolist()]  # all at once: this is asked often
+        return (*self.shapes.values(), tuple([so_far[end] for end in ends]))
 
     def slice(self, state: State, *, flat: bool | None = None) -> State:
         """Cut a full state down to the kept channels.
@@ -87,15 +89,15 @@ class Submodel:
             flat: Cut the whole state at once, laid end to end: the same numbers in a few large
                 steps, which a GPU wants; by default where the state is on one.
         """
-        whole = {
-            n: t for n, t in state.items() if n in self.graph.shapes and t.dtype.is_floating_point
-        }
+        known = self.graph.shapes
+        whole = {n: t for n, t in state.items() if n in known and t.dtype.is_floating_point}
         kinds = {(tensor.dtype, tensor.device) for tensor in whole.values()}
-        on_gpu = any(device.type == "cuda" for _, device in kinds)
-        if len(kinds) != 1 or not (on_gpu if flat is None else flat):
+        if flat is None:
+            flat = all(wanted(device) for _, device in kinds)
+        if len(kinds) != 1 or not flat:
             return {name: self._cut(name, tensor) for name, tensor in state.items()}
-        for name, tensor in whole.items():
-            self._check_full(name, tensor)
+        for name in [n for n, t in whole.items() if t.shape != known[n]]:
+            raise _misfit(name, whole[name].shape, known[name])
         cut = flat_slice(self, whole)
         return {n: cut[n] if n in cut else self._cut(n, tensor) for n, tensor in state.items()}
 
@@ -171,6 +173,14 @@ class Submodel:
         for axis, index in self.indices.get(name, ()):
             tensor = tensor.index_select(axis, index.to(tensor.device))
         return tensor
+
+
+@lru_cache(maxsize=16)
+def _resized(graph: "ChannelGraph") -> tuple[Tensor, list[int]]:
+    """Return the channels behind all sizes of modules end to end, and where those of each end."""
+    channels = [each.channels for each in graph.resizes]
+    ends = list(accumulate(map(len, channels)))
+    return torch.cat([torch.zeros(0, dtype=torch.int64), *channels]), ends
 
 
 def copy_net(net: nn.Module, memo: dict[int, object] | None = None) -> nn.Module:

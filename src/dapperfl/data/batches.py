@@ -79,17 +79,23 @@ class Batches:
         order = torch.randperm(num, generator=generator).numpy()
         offsets = torch.randint(2 * self.pad + 1, (num, 2), generator=generator).numpy()
         chance = torch.rand(num, generator=generator).numpy()
-        mirrored = chance < (0.5 if self.flip else 0.0)
         rows, columns = offsets[:, 0], offsets[:, 1]
-        # A mirrored crop is a crop of the mirrored picture, as far from its other edge.
-        columns = np.where(mirrored, 2 * self.pad - columns, columns)
-        high, wide = height + 2 * self.pad, width + 2 * self.pad
-        begins = ((order + num * mirrored) * channels * high + rows) * wide + columns
-        drawn = torch.from_numpy(np.stack([self._labels[order], begins]))
         device = self.examples.images.device
-        if device.type != "cuda":
-            return drawn.to(device)
-        return drawn.pin_memory().to(device, non_blocking=True)  # nobody waits for the GPU
+        pinned = device.type == "cuda"  # nobody waits for the GPU
+        drawn = torch.empty(2, num, dtype=torch.int64, pin_memory=pinned)
+        labels, begins = drawn.numpy()
+        labels[:] = self._labels[order]
+        begins[:] = order
+        if self.flip:
+            mirrored = chance < 0.5
+            begins += num * mirrored
+            # A mirrored crop is a crop of the mirrored picture, as far from its other edge.
+            columns = np.where(mirrored, 2 * self.pad - columns, columns)
+        begins *= channels * (height + 2 * self.pad)
+        begins += rows
+        begins *= width + 2 * self.pad
+        begins += columns
+        return drawn.to(device, non_blocking=pinned)
 
     def _sizes(self, batch_size: int | None = None) -> list[int]:
         """Cut the examples into batches; a last one of a single example joins the one before.

@@ -115,8 +115,8 @@ class PlainNet:
             return
         old = dict(self.module.named_parameters())
         momentum = momentum_of(old.items(), self.optimiser)
-        full = dict(self.trade.template.named_parameters())
-        momentum = carried_momentum(momentum, before.submodel, after.submodel, full)
+        template = self.trade.template
+        momentum = carried_momentum(momentum, before.submodel, after.submodel, template)
         self._build(after)
         for parameter in old.values():
             self.optimiser.state.pop(parameter, None)

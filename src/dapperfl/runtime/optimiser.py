@@ -1,6 +1,6 @@
 """The clients' optimiser: stochastic gradient descent, its settings and its momentum."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,10 +54,11 @@ def momentum_of(parameters: Iterable[tuple[str, Tensor]], optimiser: torch.optim
 
 
 def carried_momentum(
-    momentum: State, before: Submodel, after: Submodel, full: Mapping[str, Tensor]
+    momentum: State, before: Submodel, after: Submodel, template: nn.Module
 ) -> State:
-    """Cut the momentum of one submodel down to another; `full` gives the shapes of the whole."""
+    """Cut the momentum of one submodel of a template down to another."""
     if before.kept:  # from small to smaller, by way of the full shape
+        full = dict(template.named_parameters())
         whole = {name: torch.zeros_like(full[name]) for name in momentum}
         momentum = before.scatter(momentum, whole)
     return after.slice(momentum)

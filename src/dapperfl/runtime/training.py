@@ -5,7 +5,7 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -14,12 +14,14 @@ from dapperfl.core.cost import Cost, cost
 from dapperfl.core.messages import ClientCost, ClientUpdate, LocalModel, Report, Work
 from dapperfl.core.net import Batch
 from dapperfl.core.rng import derive_seed, generator
-from dapperfl.core.state import State, num_bytes, whole_block
+from dapperfl.core.state import State, blocks_of, num_bytes
 from dapperfl.errors import RunError
 from dapperfl.methods.base import Method
 from dapperfl.runtime.local import LocalNet, PlainNet, Trade
 
 LARGE_BATCH = 512  # where nothing is trained: no activations are kept, so more examples fit
+Part = Literal["train", "act", "report"]  # of a client's round, as it pauses before them
+Steps = Generator[Part, None, "Trained"]
 
 
 class ClientData(Protocol):
@@ -68,7 +70,7 @@ def dropout_seed(seed: int, work: Work) -> int:
     return derive_seed(seed, "dropout", work.round_num, work.device.id)
 
 
-def exhausted(steps: Generator[None, None, Trained]) -> Trained:
+def exhausted(steps: Steps) -> Trained:
     """Run a client's round to its end."""
     while True:
         try:
@@ -85,12 +87,12 @@ def client_round(
     *,
     seed: int,
     start: Callable[[Work, State], LocalNet],
-) -> Generator[None, None, Trained]:
+) -> Steps:
     """Run a client's round, and pause wherever the next line has to wait for its numbers.
 
-    A runner that trains several clients side by side lets another one go on meanwhile. What the
-    client trains with is what `start` makes of its work and of the tensors it trains beside the
-    net.
+    Each pause says which part comes next. A runner that trains several clients side by side lets
+    another one go on meanwhile, and may run short parts before long ones. What the client trains
+    with is what `start` makes of its work and of the tensors it trains beside the net.
     """
     batches = generator(seed, "batches", work.round_num, work.device.id)
     local = start(work, method.own(work))
@@ -104,13 +106,11 @@ def client_round(
             losses.append((epoch, local.run_epoch(seen)))
             bill.count(cost(local.submodel), seen.examples)
             if acts:
-                yield
-                model = local.model()
-                after = method.after_epoch(epoch, model, work)
-                if after is not model:
-                    local.follow(model, after)
+                yield "act"
+                _act(method, epoch, local, work)
+                yield "train"
             acts = False
-    yield
+    yield "report"
     clean = _Counted(data.clean(LARGE_BATCH))
     report = method.report(local.net, clean, work)
     bill.flops += 2 * cost(local.submodel).macs * clean.examples
@@ -122,6 +122,14 @@ def client_round(
     spent = bill.total(work, final, report)
     update = ClientUpdate(work.device, final, data.num_samples, spent, report.shared, metrics)
     return Trained(update, kept | {name: t.detach() for name, t in report.memory.items()})
+
+
+def _act(method: Method, epoch: int, local: LocalNet, work: Work) -> None:
+    """Let the method look at the weights, and go on with what it makes of them."""
+    model = local.model()
+    after = method.after_epoch(epoch, model, work)
+    if after is not model:
+        local.follow(model, after)
 
 
 def _parts(batches: Iterator[Batch], first: int | None) -> Iterator[Iterator[Batch]]:
@@ -177,11 +185,10 @@ def _check_finite(epochs: list[int], losses: list[float], weights: State) -> Non
     for epoch, loss in zip(epochs, losses, strict=True):
         if not math.isfinite(loss):
             raise RunError(f"the loss is {loss} in epoch {epoch}; try a smaller train.lr")
-    floats = {name: tensor for name, tensor in weights.items() if tensor.is_floating_point()}
-    blocks = {id(base): base for base in map(whole_block, floats.values())}.values()
-    if not blocks:
+    floats = {name: tensor for name, tensor in weights.items() if tensor.dtype.is_floating_point}
+    if not floats:
         return
-    sums = torch.stack([block.sum(dtype=torch.float64) for block in blocks])
+    sums = torch.stack([block.sum(dtype=torch.float64) for block in blocks_of(floats.values())])
     if math.isfinite(float(sums.sum())):
         return
     broken = next(name for name, tensor in floats.items() if not tensor.isfinite().all())

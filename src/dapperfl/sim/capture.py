@@ -211,11 +211,12 @@ def _generator(device: torch.device) -> torch.Generator:
 
 def signature(work: Work) -> tuple[Any, ...]:
     """Return the kinds of tensors in a work: a recording fits all works of one signature."""
-    return tuple(
+    found = [
         (part, name, tensor.shape, tensor.dtype, tensor.device)
         for part in TENSORS
         for name, tensor in tensors_of(work, part).items()
-    )
+    ]
+    return tuple(found)
 
 
 def tensors_of(work: Work, part: str) -> dict[str, Tensor]:

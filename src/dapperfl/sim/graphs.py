@@ -1,13 +1,14 @@
 """Clients side by side on one GPU: recorded steps, several streams, one wait a client.
 
 The host queues an epoch of every client of a wave before it looks at any result, each client on a
-stream of its own, so that the GPU always has several small nets to fill it with.
+stream of its own, so that the GPU always has several small nets to fill it with. What a method does
+between two epochs is short, and much waits for it: it goes to a stream that the GPU serves first.
 """
 
 import gc
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,7 +26,7 @@ from dapperfl.core.messages import (
     StatisticsTask,
     Work,
 )
-from dapperfl.core.state import State, whole_block
+from dapperfl.core.state import State, blocks_of
 from dapperfl.runtime.frozen import FrozenNets
 from dapperfl.runtime.local import LocalNet, Trade
 from dapperfl.runtime.precision import Precision, autocast
@@ -35,13 +36,22 @@ from dapperfl.runtime.statistics import (
     measure_moments,
     normalising_by_batch,
 )
-from dapperfl.runtime.training import ClientData, Trained, client_round, dropout_seed
+from dapperfl.runtime.training import (
+    ClientData,
+    Part,
+    Steps,
+    Trained,
+    client_round,
+    dropout_seed,
+)
 from dapperfl.sim.capture import Recorded
 from dapperfl.sim.loop import answer, left_out, with_memory
 from dapperfl.sim.slots import SlotNet, Slots
 
 LOOKERS = 3  # nets that measure statistics side by side
 BRANCHES = 10  # clients side by side; more of them hold more memory and fill the GPU no better
+# Who goes on first: those with most left to queue. Training waits for no number of the GPU's.
+ORDER: Mapping[Part, int] = {"train": 0, "act": 1, "report": 2}
 _Look = Callable[["weakref.ref[nn.Module]", Precision, Tensor], Tensor]
 
 
@@ -69,8 +79,10 @@ class GraphRunner:
         ]
         self.recorded: WeakKeyDictionary[nn.Module, Recorded] = WeakKeyDictionary()
         self.streams: list[torch.cuda.Stream] = []
-        for _ in range(self.branches if self.device.type == "cuda" else 0):
-            self.streams.append(torch.cuda.Stream(self.device))  # type: ignore[no-untyped-call]
+        self.urgent: torch.cuda.Stream | None = None
+        if self.device.type == "cuda":
+            self.streams = [_stream(self.device) for _ in range(self.branches)]
+            self.urgent = _stream(self.device, priority=-1)  # lower numbers come first
 
     def train(self, assignments: Iterable[Assignment]) -> Iterator[ClientUpdate | LeftOut]:
         """Train every assigned model; a client that fails is left out with its reason."""
@@ -134,7 +146,7 @@ class GraphRunner:
                 told += 1
                 yield reply  # the server folds it while the GPU goes on
             if running:
-                client = next((each for each in running if each.ready()), running[0])
+                client = _first_ready(running)
                 running.remove(client)
                 client.go_on()
                 if client.reply is None:
@@ -152,7 +164,8 @@ class _Client:
         self.runner, self.work, self.stream = runner, work, stream
         self.reply: ClientUpdate | LeftOut | None = None
         self.local: SlotNet | None = None
-        self.steps: Generator[None, None, Trained] = client_round(
+        self.coming: Part = "train"
+        self.steps: Steps = client_round(
             runner.trade.method,
             work,
             runner.data[work.device.id],
@@ -166,13 +179,13 @@ class _Client:
 
     def ready(self) -> bool:
         """Tell whether going on would not have to wait for the GPU."""
-        return self.stream is None or bool(self.stream.query())
+        return self.stream is None or self.coming == "train" or bool(self.stream.query())
 
     def go_on(self) -> None:
         """Run until the next pause; the last part leaves a reply."""
-        with on_stream(self.stream) as server:
+        with self._place() as server:
             try:
-                next(self.steps)
+                self.coming = next(self.steps)
                 return
             except StopIteration as end:
                 self.reply = self._finished(end.value, server)
@@ -180,6 +193,21 @@ class _Client:
                 self.reply = left_out(self.work.device, error)
             if self.local is not None:
                 self.local.close()
+
+    @contextmanager
+    def _place(self) -> Iterator[torch.cuda.Stream | None]:
+        """Queue the coming part on the client's stream, or before everything else."""
+        urgent = self.runner.urgent
+        if self.stream is None or urgent is None or self.coming != "act":
+            with on_stream(self.stream) as server:
+                yield server
+            return
+        urgent.wait_stream(self.stream)
+        try:
+            with on_stream(urgent) as server:
+                yield server
+        finally:
+            self.stream.wait_stream(urgent)
 
     def _finished(self, trained: Trained, server: torch.cuda.Stream | None) -> ClientUpdate:
         update = trained.update
@@ -190,6 +218,18 @@ class _Client:
         if trained.memory:
             self.runner.memories[update.device.id] = trained.memory
         return update
+
+
+def _stream(device: torch.device, priority: int = 0) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device, priority=priority)  # type: ignore[no-untyped-call]
+
+
+def _first_ready(running: Iterable[_Client]) -> _Client:
+    """Wait until somebody can go on; of several, the one with most left to queue is first."""
+    while True:
+        ready = [client for client in running if client.ready()]
+        if ready:
+            return min(ready, key=lambda client: ORDER[client.coming])
 
 
 @contextmanager
@@ -218,9 +258,10 @@ def uncollected() -> Iterator[None]:
 
 def hand_over(state: State, server: torch.cuda.Stream | None) -> None:
     """Keep the memory of finished tensors from being used again while the server reads them."""
-    blocks = {id(block): block for block in map(whole_block, state.values())}
-    for block in blocks.values():
-        if server is not None and block.is_cuda:
+    if server is None:
+        return
+    for block in blocks_of(state.values()):
+        if block.is_cuda:
             block.record_stream(server)
 
 

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -52,17 +53,20 @@ class Slot:
         named = self.module.state_dict(keep_vars=True)
         first = {id(tensor): name for name, tensor in reversed(named.items())}
         self.names = {name: first[id(tensor)] for name, tensor in named.items()}  # tied ones too
-        self.state = Packed({n: named[n] for n in first.values()}, channels_last=turned)
+        alone = {n: t for n, t in named.items() if self.names[n] == n}
+        self.state = Packed(alone, channels_last=turned)
         self.rest = {n: t for n, t in self.module.named_buffers() if n not in named}
         self.own = {name: t.detach().clone().requires_grad_() for name, t in own.items()}
         fused = turned and self.device.type == "cuda"
         self.optimiser = sgd(self.module, self.own, trade.settings, fused=fused)
-        zeros = {n: torch.zeros_like(p) for n, p in self.module.named_parameters()}
+        parameters = dict(self.module.named_parameters())
+        # Laid out as the weights are, with buffers, so that one mask cuts both.
+        moving = {n: t for n, t in alone.items() if n in parameters or t.is_floating_point()}
+        zeros = {n: torch.zeros_like(t) for n, t in moving.items()}
         self.momentum = Packed(zeros, channels_last=turned)
         self.own_momentum = {name: torch.zeros_like(t) for name, t in self.own.items()}
-        parameters = dict(self.module.named_parameters())
-        for name, buffer in self.momentum.views.items():
-            self.optimiser.state[parameters[name]]["momentum_buffer"] = buffer
+        for name, parameter in parameters.items():
+            self.optimiser.state[parameter]["momentum_buffer"] = self.momentum.views[name]
         for name, buffer in self.own_momentum.items():
             self.optimiser.state[self.own[name]]["momentum_buffer"] = buffer
         self.total = torch.zeros((), device=self.device)
@@ -75,29 +79,39 @@ class Slot:
             self.pool = torch.cuda.graph_pool_handle()
             self.free_at = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
-    def load(self, model: LocalModel, own: State, momentum: State | None) -> None:
-        """Copy a client's weights in; momentum starts at zero unless some is carried over."""
-        if not all(part.training for part in self.parts):
+    def load(self, model: LocalModel, own: State) -> None:
+        """Copy a client's weights in."""
+        if not all(map(attrgetter("training"), self.parts)):
             self.module.train()  # a report may have left it in evaluation mode
-        overwrite(self.state.views, model.weights)
+        self.state.load(model.weights)
         if self.rest:
             overwrite(self.rest, model.submodel.rest(self.trade.template))
         overwrite(self.own, own)
-        if momentum is not None:
-            overwrite(self.momentum.views, momentum)
-            return
+
+    def forget_momentum(self) -> None:
+        """Let a client begin without momentum."""
         self.momentum.zero()
         for buffer in self.own_momentum.values():
             buffer.zero_()
+
+    def carry_momentum(self, old: "Slot", before: Submodel, after: Submodel) -> None:
+        """Go on with the momentum that a net has in its old slot, which may be this one."""
+        if not (before.kept or after.kept):
+            return
+        if self.momentum.flat and not before.kept and self is not old:
+            self.momentum.cut_from(old.momentum, after)
+            return
+        given = {name: old.momentum.views[name] for name in after.graph.parameters}
+        given = carried_momentum(given, before, after, self.trade.template)
+        overwrite(self.momentum.views, given)
 
     def weights(self) -> State:
         """Return a copy of the net's state."""
         copied = self.state.copy()
         return {name: copied[first] for name, first in self.names.items()}
 
-    def bind(self, work: Work) -> Recordings:
-        """Find the recordings that fit a work, and show them its tensors."""
-        key = signature(work)
+    def bind(self, work: Work, key: tuple[Any, ...]) -> Recordings:
+        """Find the recordings that fit a work of a signature, and show them its tensors."""
         found = self.recorded.pop(key, None) or Recordings(self.own)
         found.refresh(work)
         self.recorded[key] = found
@@ -222,11 +236,13 @@ class SlotNet:
         self.slots = slots
         self.slot = slots.take(work.model.submodel, own, work.device.id)
         self.submodel = work.model.submodel
-        self.slot.load(work.model, own, None)
+        self.slot.load(work.model, own)
+        self.slot.forget_momentum()
         self.slot.luck.restart(seed)
         self.own = self.slot.own
         self.work = replace(work, memory={**work.memory, **self.own})
-        self.recorded = self.slot.bind(self.work)
+        self.kind = signature(self.work)  # a smaller net changes nothing about it
+        self.recorded = self.slot.bind(self.work, self.kind)
 
     @property
     def net(self) -> Net:
@@ -253,20 +269,19 @@ class SlotNet:
         """Go on with another model; a new submodel means another slot."""
         old = self.slot
         if after.submodel is before.submodel:
-            overwrite(old.state.views, after.weights)
+            old.state.load(after.weights)
             return
-        full = dict(self.slots.trade.template.named_parameters())
-        momentum = carried_momentum(old.momentum.views, before.submodel, after.submodel, full)
         if after.submodel.signature != before.submodel.signature:
             self.slot = self.slots.take(after.submodel, self.own, self.work.device.id)
             overwrite(self.slot.own_momentum, old.own_momentum)
             self.slot.luck.go_on_from(old.luck)
-        self.slot.load(after, self.own, momentum)
+        self.slot.carry_momentum(old, before.submodel, after.submodel)
+        self.slot.load(after, self.own)
         if self.slot is not old:
             self.slots.give_back(old, before.submodel)
         self.submodel, self.own = after.submodel, self.slot.own
         self.work = replace(self.work, memory={**self.work.memory, **self.own})
-        self.recorded = self.slot.bind(self.work)
+        self.recorded = self.slot.bind(self.work, self.kind)
 
     def close(self) -> None:
         """Give the slot back."""
