@@ -36,6 +36,12 @@ def setting(default: Any, text: str, allowed: Range | None = None) -> Any:
     return field(default=default, metadata={"help": text, "range": allowed})
 
 
+def with_default(owner: type, name: str, default: Any) -> Any:
+    """Declare a field of a base class anew, with another default and the same help and range."""
+    (inherited,) = (each for each in fields(owner) if each.name == name)
+    return field(default=default, metadata=inherited.metadata)
+
+
 def check_settings(owner: Any, at: str = "") -> None:
     """Refuse values outside the range or the choices that their fields declare.
 

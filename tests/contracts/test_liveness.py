@@ -21,6 +21,7 @@ ROUNDS = 4
 # Settings under which a field has something to say, where the default ones leave it silent.
 CONTEXT: dict[tuple[str, str], dict[str, Any]] = {
     ("dapperfl", "alpha_min"): {"epsilon": 0.9},  # it acts once the factor has fallen
+    ("dapperfl", "bn_statistics"): {"dense": "full"},  # weak devices cannot measure otherwise
     ("dapperfl", "dense_batches"): {"dense": "batches"},
 }
 # Values to try where the type alone does not say which are good.

@@ -37,7 +37,9 @@ def weights_after(method: Method, rhos: tuple[float, ...] = (0.0, 0.0), rounds: 
 @pytest.mark.parametrize("statistics", ["average", "recalibrate"])
 @pytest.mark.parametrize("recovery", ["paper", "gated", "zero"])
 def test_dapperfl_without_fusion_penalty_and_pruning_is_fedavg(statistics, recovery):
-    neutral = DapperFL(alpha_0=0, alpha_min=0, gamma=0, recovery=recovery, bn_statistics=statistics)
+    neutral = DapperFL.from_preset(
+        "paper", alpha_0=0, alpha_min=0, gamma=0, recovery=recovery, bn_statistics=statistics
+    )
     ours, theirs = weights_after(neutral), weights_after(FedAvg())
     for name, _ in tiny_net().named_parameters():
         assert torch.equal(ours[name], theirs[name]), name

@@ -14,6 +14,7 @@ from dapperfl.core.net import Batch, Net
 from dapperfl.core.rng import Dice
 from dapperfl.core.scores import l1_scores
 from dapperfl.core.state import snapshot
+from dapperfl.errors import ConfigError
 from dapperfl.methods.dapperfl import DapperFL
 
 NET = tiny_net()
@@ -34,8 +35,10 @@ def test_presets_are_what_the_documents_say():
     paper, release, default = (DapperFL.from_preset(p) for p in ("paper", "release", "default"))
     assert paper == DapperFL(
         alpha_0=0.9, alpha_min=0.1, epsilon=0.2, gamma=0.01, dar_power=2, dar_reduce="sum",
-        recovery="paper", scope="all", bn_statistics="average",
+        recovery="paper", scope="all", bn_statistics="average", dense="full", restyle=0.0,
+        weight_power=1.0,
     )  # fmt: skip
+    assert (release.dense, release.restyle, release.weight_power) == ("full", 0, 1)
     assert (release.alpha_0, release.alpha_min, release.dar_power) == (0, 0, 1)
     assert (release.dar_reduce, release.recovery, release.bn_statistics) == (
         "sum",
@@ -45,8 +48,9 @@ def test_presets_are_what_the_documents_say():
     assert (default.scope, default.recovery, default.bn_statistics) == (
         "inner",
         "gated",
-        "recalibrate",
+        "average",
     )
+    assert (default.dense, default.restyle, default.weight_power) == ("never", 0.5, 0.5)
     assert (default.dar_power, default.dar_reduce, default.gamma) == (2, "mean", 0.01)
     assert (default.alpha_0, default.alpha_min, default.epsilon) == (0.9, 0.1, 0.2)
 
@@ -71,7 +75,7 @@ def test_a_zero_gamma_skips_the_term():
 
 @pytest.mark.parametrize("scope", ["inner", "all"])
 def test_after_the_first_epoch_the_model_is_fused_and_cut(scope):
-    method = DapperFL(scope=scope, multiple=1)
+    method = DapperFL(scope=scope, multiple=1, dense="full")
     local = tuned()
     after = method.after_epoch(1, local, work(round_num=2, rho=0.4))
     fused = fuse(work().model.weights, local.weights, 0.9 * 0.8)
@@ -131,13 +135,17 @@ def test_who_never_holds_the_whole_net_gets_its_part_from_the_server():
     expected = l1_scores(GRAPH, server.weights).top(0.5, scope="inner", multiple=1)
     assert assignment.model.submodel.to_lists() == expected.to_lists()
     assert cost(assignment.model.submodel).parameters <= 0.5 * cost(GRAPH.full()).parameters
-    assert method.bn_statistics == "recalibrate"
-    assert method.statistics == "average"  # nobody is asked to run the whole net
+
+
+def test_who_never_holds_the_whole_net_cannot_measure_it():
+    assert DapperFL().statistics == "average"
+    with pytest.raises(ConfigError, match='choose "average", or dense = "full"'):
+        DapperFL(bn_statistics="recalibrate")
 
 
 @pytest.mark.parametrize("dense", ["full", "batches"])
-def test_others_get_the_whole_net_and_measure_it(dense):
-    method = DapperFL(dense=dense)
+def test_others_get_the_whole_net_and_may_measure_it(dense):
+    method = DapperFL(dense=dense, bn_statistics="recalibrate")
     server = method.init(work().model, [DEVICE])
     assignment = method.assign(server, DEVICE, 5, Dice(0, 1, 0))
     assert assignment is not None
@@ -146,40 +154,3 @@ def test_others_get_the_whole_net_and_measure_it(dense):
     assert [method.acts_after(epoch) for epoch in (1, 2, 3)] == [True, False, False]
     early = [method.batches_before_acting(epoch) for epoch in (1, 2)]
     assert early == [2 if dense == "batches" else None, None]
-
-
-def levels_of(widths: str, rho: float, rounds: int = 40) -> list[float]:
-    """Return the levels at which a device is asked to work, round by round."""
-    method = DapperFL.from_preset("default", widths=widths)
-    server = server_of(method, rhos=(0.0, 0.4, 0.6, 0.8))
-    device = next(each for each in server.fleet if each.rho == rho)
-    return [method.level(server, device, Dice(0, t, device.id)) for t in range(1, rounds)]
-
-
-def test_a_device_works_at_its_level_unless_told_otherwise():
-    assert set(levels_of("own", 0.4)) == {0.4}
-    assert set(levels_of("weakest", 0.4)) == {0.8}
-    assert set(levels_of("mixed", 0.4)) == {0.4, 0.6, 0.8}
-    assert set(levels_of("mixed", 0.8)) == {0.8}
-    assert levels_of("mixed", 0.0) == levels_of("mixed", 0.0)
-
-
-@pytest.mark.parametrize("dense", ["full", "never"])
-def test_the_net_is_cut_to_the_level_at_which_a_device_works(dense):
-    method = DapperFL.from_preset("release", widths="weakest", dense=dense)
-    server = server_of(method)
-    assignment = assigned(method, server, device=0)
-    assert assignment.device == server.fleet[0]
-    work = Work(*(getattr(assignment, each.name) for each in fields(assignment)))
-    local = assignment.model
-    if dense == "full":
-        assert not local.submodel.kept
-        local = method.after_epoch(1, local, work)
-    assert local.submodel.to_lists() == method.compact(server, 0.6).to_lists()
-
-
-def test_where_all_devices_are_the_weakest_nothing_changes():
-    server = server_of(DapperFL(), rhos=(0.5, 0.5))
-    for widths in ("own", "mixed", "weakest"):
-        assignment = assigned(DapperFL(widths=widths), server, device=1)
-        assert assignment.shared == {}

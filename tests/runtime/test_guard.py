@@ -26,6 +26,7 @@ from dapperfl.core.messages import ClientUpdate, LocalModel
 from dapperfl.core.net import Batch
 from dapperfl.core.scores import l1_scores
 from dapperfl.core.state import State
+from dapperfl.core.styles import OWN
 from dapperfl.core.submodel import Submodel
 from dapperfl.errors import ConfigError, MessageError
 from dapperfl.methods.fedavg import FedAvg
@@ -311,11 +312,23 @@ def test_the_expected_shape_of_shared_comes_from_the_method():
         return {name: (tensor.shape, tensor.dtype) for name, tensor in found.items()}
 
     assert expected(FedAvg()) == {}
+    assert expected(FedAvg(restyle=0.5)) == {OWN: (torch.Size([4, 3]), torch.float32)}
     assert expected(NeFL()) == {"rung": (torch.Size([]), torch.int64)}
     assert expected(FPL()) == {  # three classes, eight features
         "means": (torch.Size([3, 8]), torch.float32),
         "present": (torch.Size([3]), torch.bool),
     }
+
+
+@pytest.mark.parametrize("beyond", [1001.0, -1001.0, torch.nan, torch.inf])
+def test_a_style_that_no_picture_has_is_refused(beyond):
+    honest = {OWN: torch.ones(4, 3)}
+    task = replace(TASK, shared={})
+    sent = replace(update(), shared=dict(honest))
+    assert check_update(sent, task, honest, SETTINGS).shared is sent.shared
+    sent.shared[OWN][2, 1] = beyond
+    with pytest.raises(MessageError, match="its_style"):
+        check_update(sent, task, honest, SETTINGS)
 
 
 @pytest.mark.parametrize(

@@ -140,7 +140,7 @@ def test_the_global_random_state_is_left_alone():
 
 def test_costs_count_the_dense_epoch_and_the_small_ones():
     net = tiny_net()
-    trade = Trade(DapperFL(scope="all"), net, SETTINGS)
+    trade = Trade(DapperFL(scope="all", dense="full", restyle=0.0), net, SETTINGS)
     update = train_client(trade, work_for(net, 0.5), data(), seed=0).update
     full, small = cost(tiny_graph(net).full()), cost(update.model.submodel)
     assert small.parameters < full.parameters

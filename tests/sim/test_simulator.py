@@ -21,6 +21,7 @@ from dapperfl.sim.loop import LoopRunner
 from dapperfl.sim.simulator import RoundRecord, Simulator
 
 TRAIN = TrainSettings(epochs=2, batch_size=4, lr=0.05)
+MEASURING = DapperFL(scope="all", dense="full", bn_statistics="recalibrate")
 
 
 def simulator(method: Method | None = None, **changes: Any) -> Simulator:
@@ -62,7 +63,9 @@ class Remembering(FedAvg):
         return Report(memory={"seen": work.memory.get("seen", torch.tensor(0.0)) + 1})
 
 
-@pytest.mark.parametrize("method", [DapperFL(), DapperFL.from_preset("paper"), Remembering()])
+@pytest.mark.parametrize(
+    "method", [DapperFL(), MEASURING, DapperFL.from_preset("paper"), Remembering()]
+)
 @pytest.mark.parametrize("after", [1, 2])
 def test_a_resumed_run_ends_where_the_uninterrupted_one_does(method, after):
     whole = list(simulator(method, participation=0.7).rounds())
@@ -218,8 +221,8 @@ def test_levels_are_counted_on_the_shrunk_nets():
 
 
 def test_costs_of_the_statistics_phase_are_counted():
-    plain = next(simulator(DapperFL(scope="all", bn_statistics="average")).rounds())
-    measured = next(simulator(DapperFL(scope="all")).rounds())
+    plain = next(simulator(replace(MEASURING, bn_statistics="average")).rounds())
+    measured = next(simulator(MEASURING).rounds())
     full = cost(simulator().graph.full())
     for client, spent in measured.costs.items():
         samples = tiny_federation().devices[client].num_samples
@@ -231,7 +234,7 @@ def test_costs_of_the_statistics_phase_are_counted():
 
 def test_a_net_without_statistics_has_no_statistics_phase():
     def spent(statistics: Statistics) -> int:
-        method = DapperFL(scope="all", bn_statistics=statistics)
+        method = replace(MEASURING, bn_statistics=statistics)
         world = Simulator(
             method=method, net=tiny_net(norm=False), federation=tiny_federation(), train=TRAIN
         )
@@ -254,7 +257,7 @@ def test_compact_models_are_small_and_run():
 @pytest.mark.parametrize(("participation", "asked"), [(1.0, 8), (0.5, 4), (0.01, 1)])
 def test_compact_models_ask_no_more_devices_than_a_round_does(participation, asked):
     fleet = tiny_federation((0.0, *(0.4,) * 8))
-    world = simulator(DapperFL(scope="all"), federation=fleet, participation=participation)
+    world = simulator(MEASURING, federation=fleet, participation=participation)
     world.compact(world.start().server, 0.4)
     assert len(world.data.held) == min(asked, 2 * world.cohort_size)
 
@@ -262,7 +265,7 @@ def test_compact_models_ask_no_more_devices_than_a_round_does(participation, ask
 def test_recalibrated_statistics_are_those_of_the_data():
     """With one client and one batch the global statistics are that batch's own."""
     world = simulator(
-        DapperFL(),
+        MEASURING,
         federation=tiny_federation((0.0,), samples=12),
         train=TrainSettings(epochs=1, batch_size=12, lr=0.01),
         rounds=1,

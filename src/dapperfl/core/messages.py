@@ -130,6 +130,7 @@ class ServerState:
     fleet: tuple[Device, ...]
     extra: State = field(default_factory=dict)  # a method's own tensors
     mean: State = field(default_factory=dict)  # a running mean of the global weights, if wanted
+    styles: State = field(default_factory=dict)  # what devices' pictures look like, if wanted
 
     @property
     def weights(self) -> State:

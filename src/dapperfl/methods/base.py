@@ -53,6 +53,12 @@ class Method:
         "one, .9 a running mean of about ten, which lags behind a model that still learns fast",
         Range(0, below=1),
     )
+    restyle: float = setting(
+        0.0,
+        "share of pictures that are trained in the colours of other devices' pictures, whose means "
+        "and deviations are exchanged for it; 0 exchanges nothing",
+        Range(0, at_most=1),
+    )
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
 

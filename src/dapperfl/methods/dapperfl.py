@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -21,13 +20,24 @@ from dapperfl.core.net import Batch, Net
 from dapperfl.core.rng import Dice
 from dapperfl.core.scores import l1_scores
 from dapperfl.core.submodel import Submodel
-from dapperfl.methods.base import MeasuringMethod, Statistics
-from dapperfl.settings import Range, setting
+from dapperfl.errors import ConfigError
+from dapperfl.methods.base import MeasuringMethod
+from dapperfl.settings import Range, setting, with_default
+
+# What the paper and the release have in common: no device shows another what its pictures look
+# like, all weigh as many samples as they have, and each trains the whole net for an epoch.
+_AS_PUBLISHED = {
+    "restyle": 0.0,
+    "weight_power": 1.0,
+    "dense": "full",
+    "scope": "all",
+    "dar_reduce": "sum",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DapperFL(MeasuringMethod):
-    """One dense epoch, fuse, keep the strongest channels, train the small net; then recover."""
+    """Train the strongest channels of the net, fused with the global model; then recover."""
 
     alpha_0: float = setting(0.9, "fusion factor of the first round (Eq. 2)", Range(0, at_most=1))
     alpha_min: float = setting(0.1, "smallest fusion factor (Eq. 2)", Range(0, at_most=1))
@@ -37,49 +47,37 @@ class DapperFL(MeasuringMethod):
     dar_reduce: Literal["sum", "mean"] = setting("mean", "sum (paper) or mean over features")
     recovery: Recovery = setting("gated", "what a pruned entry counts as in the average (Eq. 6)")
     scope: Scope = setting("inner", "cut inner channels only, or residual streams too")
-    bn_statistics: Statistics = setting(
-        "recalibrate",
-        "average the clients' batch-norm statistics, or measure them anew; with dense = never they "
-        "are averaged, for few devices could run the whole net",
-    )
     multiple: int = setting(
         8, "channel counts are multiples of this where the budget allows", Range(1)
     )
     dense: Literal["full", "batches", "never"] = setting(
-        "full",
+        "never",
         "what a device trains before it prunes: an epoch, some batches, or nothing: then the "
         "server prunes, and no device holds more than its level allows",
     )
     dense_batches: int = setting(2, "how many batches these are", Range(1))
-    widths: Literal["own", "mixed", "weakest"] = setting(
-        "own",
-        "the level a device prunes to: its own, one drawn anew each round from its own to the "
-        "weakest, or the weakest",
-    )
+    restyle: float = with_default(MeasuringMethod, "restyle", 0.5)
+    weight_power: float = with_default(MeasuringMethod, "weight_power", 0.5)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "default": {},
-        "paper": {
-            "dar_reduce": "sum",
-            "recovery": "paper",
-            "scope": "all",
-            "bn_statistics": "average",
-        },
+        "paper": {**_AS_PUBLISHED, "recovery": "paper"},
         "release": {
+            **_AS_PUBLISHED,
             "alpha_0": 0.0,
             "alpha_min": 0.0,
             "dar_power": 1,
-            "dar_reduce": "sum",
             "recovery": "zero",
-            "scope": "all",
-            "bn_statistics": "average",
         },
     }
 
-    @property
-    def statistics(self) -> Statistics:
-        """Averaged where no device holds more than its part: few could run the whole net."""
-        return "average" if self.dense == "never" else self.bn_statistics
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dense == "never" and self.bn_statistics == "recalibrate":
+            raise ConfigError(
+                'bn_statistics = "recalibrate" asks devices to run the whole net, which with '
+                'dense = "never" the weak ones never hold; choose "average", or dense = "full"'
+            )
 
     def compact(self, server: ServerState, rho: float) -> Submodel:
         """Prune the global model, as a device would without tuning it first."""
@@ -102,17 +100,9 @@ class DapperFL(MeasuringMethod):
         self, server: ServerState, device: Device, epochs: int, dice: Dice
     ) -> Assignment | None:
         """Send the global model, or its part for those who never hold the whole."""
-        rho = self.level(server, device, dice)
-        shared = {} if rho == device.rho else {"rho": torch.tensor(rho, dtype=torch.float64)}
-        model = self.take_home(server, rho) if self.dense == "never" else server.model
-        return Assignment(server.round_num + 1, device, model, epochs, shared)
-
-    def level(self, server: ServerState, device: Device, dice: Dice) -> float:
-        """Say what share a device is to prune in the next round, at least its own."""
-        open_to_it = [rho for rho in server.levels if rho >= device.rho] or [device.rho]
-        if self.widths == "mixed":
-            return open_to_it[int(torch.randint(len(open_to_it), (), generator=dice.own()))]
-        return open_to_it[-1 if self.widths == "weakest" else 0]
+        whole = self.dense != "never"
+        model = server.model if whole else self.take_home(server, device.rho)
+        return Assignment(server.round_num + 1, device, model, epochs)
 
     def acts_after(self, epoch: int) -> bool:
         """Fuse and prune after the first epoch, or a part of it."""
@@ -133,8 +123,7 @@ class DapperFL(MeasuringMethod):
         fused = fuse(work.model.weights, local.weights, alpha, parameters=parameters)
         if self.dense == "never":
             return LocalModel(fused, local.submodel)
-        rho = float(work.shared.get("rho", work.device.rho))
-        kept = self.prune(LocalModel(fused, local.submodel), rho)
+        kept = self.prune(LocalModel(fused, local.submodel), work.device.rho)
         return LocalModel(kept.slice(fused), kept)
 
     def aggregator(self, server: ServerState) -> Aggregator:

@@ -123,7 +123,12 @@ def _thin_out(folder: Path, newest: int) -> list[int]:
 
 
 def _flatten(server: ServerState) -> State:
-    parts = {"weights": server.weights, "extra": server.extra, "mean": server.mean}
+    parts = {
+        "weights": server.weights,
+        "extra": server.extra,
+        "mean": server.mean,
+        "styles": server.styles,
+    }
     return {
         f"{part}/{name}": tensor.contiguous().clone()
         for part, state in parts.items()
@@ -197,6 +202,7 @@ def _load(path: Path, start: Snapshot) -> Snapshot:
         model=LocalModel({n: parts["weights"][n] for n in expected}, start.server.model.submodel),
         extra=parts.get("extra", {}),
         mean=parts.get("mean", {}),
+        styles=parts.get("styles", {}),
     )
     store = _store(path.parent, start) or _new_store(path.parent, start)
     return Snapshot(server, _restore(store, path), facts["empty_rounds"])

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite
 
+from dapperfl.core import styles
 from dapperfl.core.messages import (
     Assignment,
     ClientUpdate,
@@ -27,6 +28,7 @@ from dapperfl.errors import MessageError
 from dapperfl.runtime.cargo import variance_of
 from dapperfl.runtime.drift import drift, nearer
 from dapperfl.runtime.local import PlainNet, Trade
+from dapperfl.runtime.training import reported
 from dapperfl.runtime.wire import Stamp, Task
 from dapperfl.settings import Range, check_settings, setting
 
@@ -46,6 +48,9 @@ class GuardSettings:
     max_samples: int = setting(10_000_000, "most samples a device may claim", Range(1))
     max_statistic: float = setting(
         1e12, "largest mean, variance or shared number that is believed", Range(above=0)
+    )
+    max_style: float = setting(
+        1000.0, "largest mean or deviation of a device's pictures that is believed", Range(above=0)
     )
     max_epochs: int = setting(1000, "most epochs a client agrees to", Range(1))
     strikes: int = setting(3, "refused replies in a row that put a device aside", Range(1))
@@ -96,6 +101,7 @@ def check_update(
     _check_echo(update.shared, task.shared)
     buffers = _buffers(update.model)
     _check_size(buffers | update.shared, settings.max_statistic)
+    _check_size({n: t for n, t in update.shared.items() if n == styles.OWN}, settings.max_style)
     for name, tensor in buffers.items():
         if name.endswith("running_var") and bool((tensor < 0).any()):
             raise MessageError(f'"{name}" has a negative variance')
@@ -132,7 +138,7 @@ def expected_shared(trade: Trade, task: Assignment, batch: Batch) -> State:
     """
     work = Work(task.round_num, task.device, task.model, task.epochs, task.shared)
     local = PlainNet(trade, work, trade.method.own(work))
-    return trade.method.report(local.net, iter([batch]), local.work).shared
+    return reported(trade.method, local.net, local.work, iter([batch]), iter([batch])).shared
 
 
 # --- the client's ---

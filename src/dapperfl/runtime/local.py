@@ -6,6 +6,7 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
+from dapperfl.core import styles
 from dapperfl.core.channels import ChannelGraph
 from dapperfl.core.messages import LocalModel, Work
 from dapperfl.core.net import Batch, Net
@@ -59,6 +60,8 @@ class Trade:
 
     def objective(self, net: Net, batch: Batch, work: Work) -> Tensor:
         """Return the method's loss of a batch, in this number format."""
+        if self.method.restyle and styles.ALL in work.shared:
+            batch = styles.restyled(batch, work.shared[styles.ALL], self.method.restyle)
         with autocast(self.precision, batch.x.device), shifted(net.module, self.settings.shift):
             return self.method.loss(net, batch, work)
 

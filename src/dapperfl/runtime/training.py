@@ -1,8 +1,8 @@
 """What one client does in one round. This is the only epoch loop in the package."""
 
 import math
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from typing import Literal, Protocol
@@ -12,9 +12,10 @@ from torch import Tensor
 
 from dapperfl.core.cost import Cost, cost
 from dapperfl.core.messages import ClientCost, ClientUpdate, LocalModel, Report, Work
-from dapperfl.core.net import Batch
+from dapperfl.core.net import Batch, Net
 from dapperfl.core.rng import derive_seed, generator
 from dapperfl.core.state import State, blocks_of, num_bytes
+from dapperfl.core.styles import style_of
 from dapperfl.errors import RunError
 from dapperfl.methods.base import Method
 from dapperfl.runtime.local import LocalNet, PlainNet, Trade
@@ -112,7 +113,7 @@ def client_round(
             acts = False
     yield "report"
     clean = _Counted(data.clean(LARGE_BATCH))
-    report = method.report(local.net, clean, work)
+    report = reported(method, local.net, work, clean, data.clean(LARGE_BATCH))
     bill.flops += 2 * cost(local.submodel).macs * clean.examples
     kept = {name: tensor.detach().clone() for name, tensor in local.own.items()}
     final = local.model()
@@ -122,6 +123,16 @@ def client_round(
     spent = bill.total(work, final, report)
     update = ClientUpdate(work.device, final, data.num_samples, spent, report.shared, metrics)
     return Trained(update, kept | {name: t.detach() for name, t in report.memory.items()})
+
+
+def reported(
+    method: Method, net: Net, work: Work, clean: Iterable[Batch], again: Iterable[Batch]
+) -> Report:
+    """Return what a method reports of a client's pictures, and their style where it is wanted."""
+    report = method.report(net, clean, work)
+    if not method.restyle:
+        return report
+    return replace(report, shared={**report.shared, **style_of(again)})
 
 
 def _act(method: Method, epoch: int, local: LocalNet, work: Work) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dapperfl.core.cost import cost
 from dapperfl.core.messages import (
@@ -27,6 +27,7 @@ from dapperfl.core.messages import (
 )
 from dapperfl.core.rng import Dice, generator
 from dapperfl.core.state import snapshot
+from dapperfl.core.styles import remembering, with_styles, without_style
 from dapperfl.data.batches import Batches
 from dapperfl.data.benchmark import Examples, Federation
 from dapperfl.errors import ConfigError, RunError
@@ -200,15 +201,20 @@ class Simulator:
         self, server: ServerState, assignments: Iterator[Assignment], tally: Tally
     ) -> ServerState:
         """Let the cohort work, and fold what comes; with too few replies the model stays."""
+        looks: dict[int, Tensor] = {}
         updates = tally.watch(self.runner.train(assignments))
+        if self.method.restyle:
+            updates = without_style(updates, looks)
         first = list(islice(updates, 1))
         after = self.method.update(server, _rejoined(first, updates)) if first else server
         if len(tally.present) < self.min_replies:
             after = server.advance(server.weights)
             logger.warning("%s took part in round %d: the model stays", self._few, after.round_num)
+            looks = {}
         elif self.measures:
             moments = self._measure(after, sorted(tally.present, key=lambda device: device.id))
             after = recalibrate(after, tally.watch_moments(moments))
+        after = remembering(after, looks)
         share = self.method.averaging
         return after.averaged(server.mean, share) if share else after
 
@@ -274,7 +280,7 @@ class Simulator:
             dice = Dice(self.seed, server.round_num + 1, device.id)
             assignment = self.method.assign(server, device, self.train.epochs, dice)
             if assignment is not None:
-                yield assignment
+                yield with_styles(assignment, server)
 
     def _batches(self, examples: Examples, batch_size: int | None = None) -> Batches:
         world = self.federation

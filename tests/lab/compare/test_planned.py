@@ -42,7 +42,7 @@ def test_an_id_is_of_what_is_computed_not_of_where_or_how_it_is_called():
     assert _plan("fedavg", "deploy.deadline=3")[0].id == _plan("fedavg")[0].id
 
 
-@pytest.mark.parametrize("setting", ["data.reserve=5", "method.dense=never"])
+@pytest.mark.parametrize("setting", ["data.reserve=5", "method.dense=batches"])
 def test_a_young_setting_is_part_of_an_id_once_it_changes_something(setting):
     assert _plan("dapperfl", setting)[0].id != _plan("dapperfl")[0].id
 

@@ -24,8 +24,8 @@ _LATER = {
     "method.dense": "full",
     "method.dense_batches": 2,
     "method.weight_power": 1.0,
-    "method.widths": "own",
     "method.averaging": 0.0,
+    "method.restyle": 0.0,
     "train.shift": 0.0,
 }
 _LATER_BN = {"method.bn_statistics": "average"}  # of methods that did not have it
