@@ -144,5 +144,11 @@ def test_a_large_fleet_is_remembered_in_so_many_rows_whoever_answers_first():
     assert after.styles["rows"][2, 0, 0] == MOST + 2
 
 
+def test_a_fleet_that_grows_shares_the_rows_there_are():
+    server = remembering(state(2), {0: look(0), 1: look(1)})
+    grown = remembering(replace(server, fleet=fleet(4)), {3: look(3)})
+    assert grown.styles["rows"][:, 0, 0].tolist() == [0, 3]
+
+
 def test_a_fleet_that_nobody_listed_has_room_for_one():
     assert len(remembering(replace(state(1), fleet=()), {3: look(3)}).styles["rows"]) == 1

@@ -20,7 +20,8 @@ def at_round(round_num: int, memories: dict[int, State] | None = None) -> Snapsh
     model = LocalModel(tiny_net(round_num).state_dict(), tiny_graph().full())
     extra = {"prototypes": torch.randn(2, 3)} if round_num else {}
     mean = tiny_net(round_num + 1).state_dict() if round_num else {}
-    server = ServerState(round_num, model, FLEET, extra, mean)
+    styles = {"rows": torch.randn(2, 4, 3), "known": torch.tensor([True, False])}
+    server = ServerState(round_num, model, FLEET, extra, mean, styles if round_num else {})
     return Snapshot(server, memories or {}, round_num % 2)
 
 
@@ -28,7 +29,7 @@ def assert_equal(ours: Snapshot, theirs: Snapshot) -> None:
     def states(snapshot: Snapshot) -> list[State]:
         own = [snapshot.memories[client] for client in sorted(snapshot.memories)]
         server = snapshot.server
-        return [server.weights, server.extra, server.mean, *own]
+        return [server.weights, server.extra, server.mean, server.styles, *own]
 
     assert sorted(ours.memories) == sorted(theirs.memories)
     for mine, other in zip(states(ours), states(theirs), strict=True):

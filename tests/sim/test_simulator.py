@@ -10,6 +10,7 @@ from tests.tiny import tiny_examples, tiny_federation, tiny_net
 from dapperfl.core.cost import cost
 from dapperfl.core.messages import LocalModel, Report
 from dapperfl.core.state import State
+from dapperfl.core.styles import OWN, style_of
 from dapperfl.data.batches import Batches
 from dapperfl.errors import BudgetError, ConfigError, RunError
 from dapperfl.methods.base import Method, Statistics
@@ -335,3 +336,27 @@ def test_the_model_handed_out_is_a_running_mean_and_training_does_not_see_it():
             assert torch.allclose(smooth.delivered(server).weights[name], mean, atol=1e-6)
             assert torch.equal(smooth.compact(server, 0.0).weights[name], server.mean[name])
     assert last.accuracy == smooth.evaluate(LocalModel(server.mean, server.model.submodel))
+
+
+def test_styles_of_the_last_round_reach_every_device_and_change_its_training():
+    plain, styled = simulator(FedAvg()), simulator(FedAvg(restyle=0.5))
+    theirs, ours = list(plain.rounds()), list(styled.rounds())
+    assert_same(ours[0], theirs[0])  # nobody knows anything of the others yet
+    first, last = (record.snapshot.server for record in (ours[0], ours[-1]))
+    stem = "stem.weight"
+    assert not torch.equal(last.weights[stem], theirs[-1].snapshot.server.weights[stem])
+    for device in styled.federation.devices:
+        own = style_of(styled.data[device.id].clean())[OWN]
+        assert torch.allclose(first.styles["rows"][device.id], own, atol=1e-5)
+    size = 4 * 4 * 3  # bytes of a style
+    for client, spent in ours[1].costs.items():
+        before = theirs[1].costs[client]
+        assert spent.bytes_up - before.bytes_up == size
+        assert spent.bytes_down - before.bytes_down == size * len(styled.federation.devices)
+        assert spent.train_flops == before.train_flops
+
+
+def test_a_round_with_too_few_replies_brings_no_styles():
+    world = simulator(FedAvg(restyle=0.5), min_replies=99, rounds=1)
+    [record] = world.rounds()
+    assert record.snapshot.server.styles == {}

@@ -93,11 +93,12 @@ def remembering(server: ServerState, found: Mapping[int, Tensor]) -> ServerState
         return server
     some = next(iter(found.values()))
     places = min(MOST, max(len(server.fleet), 1))
+    none = torch.zeros(places, dtype=torch.bool, device=some.device)
     rows = server.styles.get("rows", some.new_zeros(places, *some.shape)).clone()
-    known = server.styles.get("known", torch.zeros(places, dtype=torch.bool, device=some.device))
-    known = known.clone()
+    known = server.styles.get("known", none).clone()
     for device in sorted(found):  # in an order that does not depend on who answered first
-        rows[device % places], known[device % places] = found[device], True
+        place = device % len(rows)  # the fleet may have grown since the first round
+        rows[place], known[place] = found[device], True
     return replace(server, styles={"rows": rows, "known": known})
 
 
