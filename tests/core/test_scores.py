@@ -2,6 +2,7 @@ import pytest
 import torch
 from tests.tiny import tiny_graph, tiny_net
 
+from dapperfl.core.messages import LocalModel
 from dapperfl.core.rng import generator
 from dapperfl.core.scores import (
     Scores,
@@ -62,3 +63,16 @@ def test_top_leaves_groups_out_of_scope_whole(scope):
     graph = tiny_graph()
     kept = random_scores(graph, generator(0)).top(0.4, scope=scope, multiple=1).kept
     assert any(group.stream for group in kept) == (scope == "all")
+
+
+def test_what_a_notebook_shows_is_short():
+    graph = tiny_graph()
+    scores = l1_scores(graph, tiny_net().state_dict())
+    kept = scores.top(0.4, scope="all", multiple=1)
+    assert repr(graph.full()) == "Submodel(whole)"
+    for name, count in {g.name: len(channels) for g, channels in kept.kept.items()}.items():
+        assert f"{name}: {count} of " in repr(kept)
+    model = LocalModel(kept.slice(tiny_net().state_dict()), kept)
+    for shown in (graph, scores, kept, model):
+        assert len(repr(shown)) < 200
+        assert repr(shown).startswith(type(shown).__name__)

@@ -75,6 +75,10 @@ class ChannelGraph:
         graph = _assemble(net, trace, head)
         return _without(graph, Trial(graph, net, batch).unfit())
 
+    def __repr__(self) -> str:
+        channels = sum(group.size for group in self.groups)
+        return f"ChannelGraph({channels} channels in {len(self.groups)} groups)"
+
     @cached_property
     def ungated(self) -> frozenset[Group]:
         """The groups that no batch or group norm scales, so that nothing can silence them."""

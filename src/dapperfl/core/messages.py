@@ -29,7 +29,7 @@ class Device:
 class LocalModel:
     """Weights (buffers included) of a submodel; small tensors, not masked ones."""
 
-    weights: State
+    weights: State = field(repr=False)
     submodel: Submodel
 
 

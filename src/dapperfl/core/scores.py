@@ -1,7 +1,7 @@
 """How important each channel is, and the submodel of the most important ones."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ class Scores:
     """One number per channel of every group; the largest are kept."""
 
     graph: "ChannelGraph"
-    values: Mapping["Group", Tensor]
+    values: Mapping["Group", Tensor] = field(repr=False)
 
     def top(self, rho: float, *, scope: "Scope" = "all", multiple: int = 8) -> Submodel:
         """Return the best-scored submodel with a share rho of the parameters removed."""

@@ -38,6 +38,10 @@ class Submodel:
         for group, channels in self.kept.items():
             _check(self.graph, group, channels)
 
+    def __repr__(self) -> str:
+        cut = [f"{g.name}: {len(channels)} of {g.size}" for g, channels in self.kept.items()]
+        return f"Submodel({', '.join(cut) or 'whole'})"
+
     def channels(self, group: "Group") -> Tensor:
         """Return the kept channels of a group."""
         kept = self.kept.get(group)
