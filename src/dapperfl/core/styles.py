@@ -21,7 +21,7 @@ from dapperfl.core.net import Batch
 OWN = "its_style"  # what an update brings
 ALL = "all_styles"  # what an assignment brings
 MOST = 32  # devices whose styles are remembered; in a larger fleet the latest stand for all
-_TINY = 1e-6
+_TINY = 1e-3  # of a deviation, in units of the normalised pictures
 
 
 def has_style(inputs: Tensor) -> bool:
@@ -53,18 +53,18 @@ def restyled(batch: Batch, styles: Tensor, share: float) -> Batch:
         share: How likely a picture is restyled.
     """
     pictures = batch.x
-    with torch.no_grad():
+    with torch.no_grad():  # as few kernels as can be: this is part of every step
         mean, deviation = _statistics(pictures)
         count, place = len(pictures), pictures.device
-        drawn = torch.rand(count, device=place) * len(styles)
-        style = styles[drawn.long().clamp_max(len(styles) - 1)]
-        bright, strong = torch.randn(2, count, 1, device=place)
-        new_mean = (style[:, 0] + style[:, 1] * bright).view_as(mean)
-        new_deviation = (style[:, 2] + style[:, 3] * strong).abs().view_as(deviation)
-        chosen = torch.rand_like(mean[:, :1]) < share
-        scale = torch.where(chosen, new_deviation / deviation, 1.0)
-        offset = torch.where(chosen, new_mean - mean * scale, 0.0)
-    return batch._replace(x=pictures * scale.to(pictures.dtype) + offset.to(pictures.dtype))
+        drawn = torch.randint(len(styles), (count,), device=place)
+        middle, spread = styles.index_select(0, drawn).view(count, 2, 2, -1).unbind(2)
+        look = torch.addcmul(middle, spread, torch.randn(count, 2, 1, device=place))
+        new_mean, new_deviation = (each.view_as(mean) for each in look.unbind(1))
+        chosen = torch.empty_like(mean[:, :1], dtype=torch.bool).bernoulli_(share)
+        ratio = new_deviation.abs() / deviation
+        scale = torch.where(chosen, ratio, 1.0)
+        offset = torch.where(chosen, torch.addcmul(new_mean, mean, ratio, value=-1), 0.0)
+    return batch._replace(x=torch.addcmul(offset.to(pictures), pictures, scale.to(pictures)))
 
 
 def with_styles(assignment: Assignment, server: ServerState) -> Assignment:
@@ -105,5 +105,5 @@ def remembering(server: ServerState, found: Mapping[int, Tensor]) -> ServerState
 def _statistics(pictures: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and deviation of each channel of each picture, broadcastable to them."""
     across = tuple(range(2, pictures.dim()))
-    variance, mean = torch.var_mean(pictures.float(), across, keepdim=True, correction=0)
-    return mean, (variance + _TINY).sqrt()
+    deviation, mean = torch.std_mean(pictures.float(), across, keepdim=True, correction=0)
+    return mean, deviation.clamp_min(_TINY)  # a picture of one colour has none
