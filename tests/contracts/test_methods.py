@@ -29,7 +29,9 @@ def everything(record: RoundRecord) -> State:
     """Return all tensors that a run goes on with, the clients' memories included."""
     server, memories = record.snapshot.server, record.snapshot.memories
     kept = {f"{client}/{name}": t for client, m in memories.items() for name, t in m.items()}
-    return server.weights | {f"extra/{name}": t for name, t in server.extra.items()} | kept
+    own = {"extra": server.extra, "styles": server.styles}
+    kept |= {f"{part}/{name}": t for part, state in own.items() for name, t in state.items()}
+    return server.weights | kept
 
 
 def assert_healthy(record: RoundRecord) -> None:
