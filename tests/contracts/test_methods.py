@@ -16,6 +16,7 @@ from tests.contracts.worlds import (
 )
 
 from dapperfl import methods
+from dapperfl.core import styles
 from dapperfl.core.cost import cost
 from dapperfl.core.state import State
 from dapperfl.runtime.checkpoint import load_checkpoint, save_checkpoint
@@ -80,6 +81,18 @@ def test_its_costs_are_those_of_what_it_trained_and_sent(name):
         assert spent.bytes_up >= price.upload_bytes + sent
         assert (spent.bytes_up > price.upload_bytes + sent) == statistics
         assert spent.bytes_down >= cost(work.model.submodel).upload_bytes
+
+
+@every_method
+def test_styles_are_handed_out_and_only_the_own_one_comes_back(name):
+    simulator = world(methods.load(name)(restyle=0.5))
+    watched = watch(simulator)
+    list(simulator.rounds())
+    told = [task for task in watched.assignments if styles.ALL in task.shared]
+    assert {task.round_num for task in told} == {2}
+    for update in watched.updates:
+        assert styles.OWN in update.shared
+        assert styles.ALL not in update.shared
 
 
 @every_method

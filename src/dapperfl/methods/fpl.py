@@ -58,7 +58,7 @@ class FPL(MeasuringMethod):
 
     def loss(self, net: Net, batch: Batch, work: Work) -> Tensor:
         """Return cross-entropy, the contrast (CPCL) and the regression (UPCR)."""
-        if not work.shared:
+        if "clusters" not in work.shared:
             return super().loss(net, batch, work)
         z, logits = net.split(batch.x)
         loss = cross_entropy(logits, batch.y)

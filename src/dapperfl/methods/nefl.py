@@ -97,7 +97,7 @@ class NeFL(NestedMethod):
 
     def report(self, net: Net, batches: Iterable[Batch], work: Work) -> Report:
         """Say which rung was trained."""
-        return Report(shared=work.shared)
+        return Report(shared={"rung": work.shared["rung"]})
 
     def update(self, server: ServerState, updates: Iterable[ClientUpdate]) -> ServerState:
         """Average shared weights over holders, and norms and steps within each level."""
