@@ -1,10 +1,15 @@
 """FedAvg is what the base class does; see also the reductions in tests/contracts."""
 
+from itertools import permutations
+
 import pytest
 import torch
+from tests.methods.rig import assigned, reply, server_of
 from tests.tiny import tiny_graph, tiny_net
 
 from dapperfl.core.messages import ClientCost, ClientUpdate, Device, LocalModel
+from dapperfl.core.rng import generator
+from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.methods.fedavg import FedAvg
 
 
@@ -22,3 +27,22 @@ def test_small_devices_may_weigh_more_than_their_samples(power, weights):
     first, second = (state["fc.weight"].double() for state in states)
     expected = (weights[0] * first + weights[1] * second) / sum(weights)
     assert torch.allclose(found.double(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5, 0.3, 0.0])
+def test_whoever_answers_first_the_mean_is_the_same_to_the_last_bit(power):
+    """Means of devices that weigh alike are often halfway between two floats: sums must be exact."""
+    method = DapperFL(weight_power=power, multiple=1)
+    server = server_of(method, (0.0, 0.0, 0.8), tiny_net(width=32))
+    updates = [
+        reply(
+            assigned(method, server, number),
+            lambda t, rng=generator(number): t + 0.01 * torch.randn(t.shape, generator=rng),
+            samples,
+        )
+        for number, samples in enumerate((35, 35, 35))
+    ]
+    first, *others = (method.update(server, list(order)) for order in permutations(updates))
+    for other in others:
+        for name, tensor in first.weights.items():
+            assert torch.equal(tensor, other.weights[name]), name

@@ -2,7 +2,8 @@
 
 A client's small tensors are folded as they come: sums of weight × value over the entries it kept,
 and, beside them, how much weight reached each entry. What is missing comes from the last global
-model. Sums are in float64 and rounded once, so the order of clients hardly matters.
+model. Sums are in float64 and rounded once. With weights of few bits, as `Method.weight` gives them,
+they are exact for float32 models of like size: the order of clients does not matter.
 """
 
 import logging

@@ -112,8 +112,11 @@ class Method:
         return server.advance(mean.result())
 
     def weight(self, update: ClientUpdate) -> float:
-        """Say how much an update counts in the mean."""
-        return float(update.num_samples**self.weight_power)
+        """Say how much an update counts in the mean.
+
+        In 256ths: the sums over devices are then exact, and the same whoever answers first.
+        """
+        return round(256 * update.num_samples**self.weight_power) / 256
 
     def take_home(self, server: ServerState, rho: float) -> LocalModel:
         """Return the compact model of a level, cut from the global one."""
