@@ -100,9 +100,14 @@ def test_only_the_share_is_restyled():
     assert torch.equal(restyled(batch, look(9.0)[None], 0.0).x, batch.x)
 
 
-def test_flat_pictures_stay_finite():
-    batch = Batch(torch.ones(4, 3, 5, 5), torch.zeros(4))
-    assert bool(restyled(batch, look(2.0)[None], 1.0).x.isfinite().all())
+def test_noise_in_a_picture_of_one_colour_is_not_blown_up():
+    pictures = torch.ones(4, 3, 5, 5)
+    pictures[1:, :, 2, 2] += 0.01
+    exact = torch.tensor([2.0, 0.0, 2.0, 0.0])[:, None].expand(4, 3)  # no spread: known in advance
+    after = restyled(Batch(pictures, torch.zeros(4)), exact[None], 1.0).x
+    assert torch.allclose(after[0], torch.full((3, 5, 5), 2.0), atol=1e-4)
+    contrast = (after[1:, :, 2, 2] - after[1:, :, 0, 0]) / 0.01
+    assert torch.allclose(contrast, torch.full((3, 3), 2.0 / 0.05), rtol=1e-3)
 
 
 def test_the_server_takes_styles_out_of_updates_and_hands_all_of_them_out():

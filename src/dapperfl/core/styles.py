@@ -21,7 +21,7 @@ from dapperfl.core.net import Batch
 OWN = "its_style"  # what an update brings
 ALL = "all_styles"  # what an assignment brings
 MOST = 32  # devices whose styles are remembered; in a larger fleet the latest stand for all
-_TINY = 1e-3  # of a deviation, in units of the normalised pictures
+_FAINT = 0.05  # smaller deviations of normalised pictures count as this, so that noise stays noise
 
 
 def has_style(inputs: Tensor) -> bool:
@@ -61,7 +61,7 @@ def restyled(batch: Batch, styles: Tensor, share: float) -> Batch:
         look = torch.addcmul(middle, spread, torch.randn(count, 2, 1, device=place))
         new_mean, new_deviation = (each.view_as(mean) for each in look.unbind(1))
         chosen = torch.empty_like(mean[:, :1], dtype=torch.bool).bernoulli_(share)
-        ratio = new_deviation.abs() / deviation
+        ratio = new_deviation.abs() / deviation.clamp_min(_FAINT)
         scale = torch.where(chosen, ratio, 1.0)
         offset = torch.where(chosen, torch.addcmul(new_mean, mean, ratio, value=-1), 0.0)
     return batch._replace(x=torch.addcmul(offset.to(pictures), pictures, scale.to(pictures)))
@@ -106,4 +106,4 @@ def _statistics(pictures: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and deviation of each channel of each picture, broadcastable to them."""
     across = tuple(range(2, pictures.dim()))
     deviation, mean = torch.std_mean(pictures.float(), across, keepdim=True, correction=0)
-    return mean, deviation.clamp_min(_TINY)  # a picture of one colour has none
+    return mean, deviation
