@@ -31,17 +31,19 @@ def test_small_devices_may_weigh_more_than_their_samples(power, weights):
 
 @pytest.mark.parametrize("power", [1.0, 0.5, 0.3, 0.0])
 def test_whoever_answers_first_the_mean_is_the_same_to_the_last_bit(power):
-    """Means of devices that weigh alike are often halfway between two floats: sums must be exact."""
+    """The mean of devices that weigh alike is often halfway between two floats."""
     method = DapperFL(weight_power=power, multiple=1)
     server = server_of(method, (0.0, 0.0, 0.8), tiny_net(width=32))
-    updates = [
-        reply(
-            assigned(method, server, number),
-            lambda t, rng=generator(number): t + 0.01 * torch.randn(t.shape, generator=rng),
-            samples,
+    updates = []
+    for number in range(3):
+        rng = generator(number)
+        updates.append(
+            reply(
+                assigned(method, server, number),
+                lambda tensor, rng=rng: tensor + 0.01 * torch.randn(tensor.shape, generator=rng),
+                samples=35,
+            )
         )
-        for number, samples in enumerate((35, 35, 35))
-    ]
     first, *others = (method.update(server, list(order)) for order in permutations(updates))
     for other in others:
         for name, tensor in first.weights.items():

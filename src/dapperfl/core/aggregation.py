@@ -2,7 +2,7 @@
 
 A client's small tensors are folded as they come: sums of weight × value over the entries it kept,
 and, beside them, how much weight reached each entry. What is missing comes from the last global
-model. Sums are in float64 and rounded once. With weights of few bits, as `Method.weight` gives them,
+model. Sums are in float64 and rounded once. With weights of few bits, which `Method.weight` gives,
 they are exact for float32 models of like size: the order of clients does not matter.
 """
 
