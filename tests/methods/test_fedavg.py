@@ -1,11 +1,13 @@
 """FedAvg is what the base class does; see also the reductions in tests/contracts."""
 
+from collections.abc import Callable
 from itertools import permutations
 
 import pytest
 import torch
 from tests.methods.rig import assigned, reply, server_of
 from tests.tiny import tiny_graph, tiny_net
+from torch import Tensor
 
 from dapperfl.core.messages import ClientCost, ClientUpdate, Device, LocalModel
 from dapperfl.core.rng import generator
@@ -29,21 +31,18 @@ def test_small_devices_may_weigh_more_than_their_samples(power, weights):
     assert torch.allclose(found.double(), expected, rtol=1e-6)
 
 
+def moved(seed: int) -> Callable[[Tensor], Tensor]:
+    """Return a function that adds noise of its own to tensors."""
+    rng = generator(seed)
+    return lambda tensor: tensor + 0.01 * torch.randn(tensor.shape, generator=rng)
+
+
 @pytest.mark.parametrize("power", [1.0, 0.5, 0.3, 0.0])
 def test_whoever_answers_first_the_mean_is_the_same_to_the_last_bit(power):
     """The mean of devices that weigh alike is often halfway between two floats."""
     method = DapperFL(weight_power=power, multiple=1)
     server = server_of(method, (0.0, 0.0, 0.8), tiny_net(width=32))
-    updates = []
-    for number in range(3):
-        rng = generator(number)
-        updates.append(
-            reply(
-                assigned(method, server, number),
-                lambda tensor, rng=rng: tensor + 0.01 * torch.randn(tensor.shape, generator=rng),
-                samples=35,
-            )
-        )
+    updates = [reply(assigned(method, server, n), moved(n), samples=35) for n in range(3)]
     first, *others = (method.update(server, list(order)) for order in permutations(updates))
     for other in others:
         for name, tensor in first.weights.items():

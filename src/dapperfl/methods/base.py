@@ -116,7 +116,8 @@ class Method:
 
         In 256ths: the sums over devices are then exact, and the same whoever answers first.
         """
-        return round(256 * update.num_samples**self.weight_power) / 256
+        weight: float = update.num_samples**self.weight_power
+        return round(256 * weight) / 256
 
     def take_home(self, server: ServerState, rho: float) -> LocalModel:
         """Return the compact model of a level, cut from the global one."""
