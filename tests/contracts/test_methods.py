@@ -155,7 +155,7 @@ def test_a_run_resumed_from_disk_ends_where_the_uninterrupted_one_does(name, tmp
 
 
 @every_method
-def test_the_order_in_which_clients_are_trained_does_not_matter(name):
+def test_the_order_in_which_clients_train_and_answer_does_not_matter(name):
     forwards, backwards = world(name), world(name)
     watch(backwards, backwards=True)
     for ours, theirs in zip(forwards.rounds(), backwards.rounds(), strict=True):

@@ -74,7 +74,7 @@ def world(
 
 @dataclass
 class Watched:
-    """A runner that keeps what passes by; it may train clients from last to first."""
+    """A runner that keeps what passes by; the last client may be the first to train and answer."""
 
     inside: Runner
     backwards: bool = False
@@ -94,7 +94,7 @@ class Watched:
         self.assignments += work
         replies = list(self.inside.train(reversed(work) if self.backwards else work))
         self.updates += [reply for reply in replies if isinstance(reply, ClientUpdate)]
-        return iter(replies[::-1] if self.backwards else replies)
+        return iter(replies)
 
     def statistics(self, tasks: Iterable[StatisticsTask]) -> Iterator[Moments | LeftOut]:
         return self.inside.statistics(tasks)

@@ -46,15 +46,16 @@ class FPL(MeasuringMethod):
 
     def update(self, server: ServerState, updates: Iterable[ClientUpdate]) -> ServerState:
         """Average the weights, and cluster the clients' class means into prototypes."""
-        means: list[State] = []
+        means: dict[int, State] = {}
 
         def collecting() -> Iterator[ClientUpdate]:
             for update in updates:
-                means.append(update.shared)
+                means[update.device.id] = update.shared
                 yield update
 
         after = super().update(server, collecting())
-        return server.advance(after.weights, prototypes(means))
+        in_order = [means[device] for device in sorted(means)]  # whoever answered first
+        return server.advance(after.weights, prototypes(in_order))
 
     def loss(self, net: Net, batch: Batch, work: Work) -> Tensor:
         """Return cross-entropy, the contrast (CPCL) and the regression (UPCR)."""
