@@ -1,6 +1,6 @@
 """Baseline (c): the bare loop's work in pfl-research's simulation, with its own FedAvg.
 
-python -m benchmarks.baselines.pfl_research DEVICES WIDTH ROUNDS    # needs pfl[pytorch]
+python -m benchmarks.baselines.pfl_research DEVICES WIDTH ROUNDS    # needs pfl
 """
 
 import json

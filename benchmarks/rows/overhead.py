@@ -5,6 +5,7 @@ the same work where they are installed, each in a process of its own.
 """
 
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from importlib.util import find_spec
 
 from benchmarks.baselines import bare_loop
@@ -15,9 +16,11 @@ from dapperfl.lab.config import Config
 from dapperfl.lab.resolve import resolve
 
 EACH = bare_loop.BATCH  # so that an epoch is one step
+# pfl 0.4 asks for numpy below 2, which it does not need for this: hence without its dependencies.
+PFL = "--no-deps pfl && pip install multiprocess scipy dp-accounting prv-accountant"
 OTHERS = {  # what to call it: (the package to look for, how to get it, the baseline's module)
-    "Flower on Ray": ("ray", "flwr[simulation]", "benchmarks.baselines.flower_ray"),
-    "pfl-research": ("pfl", "pfl[pytorch]", "benchmarks.baselines.pfl_research"),
+    "Flower on Ray": ("ray", "'flwr[simulation]'", "benchmarks.baselines.flower_ray"),
+    "pfl-research": ("pfl", PFL, "benchmarks.baselines.pfl_research"),
 }
 
 
@@ -60,7 +63,8 @@ def measure(options: Options) -> Iterator[Row | str]:
         yield as_much(row, 1e3 * seconds, "ms", 1e3 * best, goal)
     for name, (package, install, module) in OTHERS.items():
         if find_spec(package) is None:
-            yield f"{name} is not installed; to measure it here: pip install '{install}'"
+            yield f"{name} is not installed; to measure it here: pip install {install}"
         else:
             theirs, own = in_child(module, devices, width, repeats)
-            yield as_much(f"{what}: {name} over a bare loop", 1e3 * theirs, "ms", 1e3 * own)
+            label = f"{name} ({package} {version(package)})"
+            yield as_much(f"{what}: {label} over a bare loop", 1e3 * theirs, "ms", 1e3 * own)
