@@ -52,6 +52,13 @@ def test_the_machine_does_not_split_a_group(tmp_path):
     assert len(grouped(runs)) == 1
 
 
+def test_two_folders_of_pictures_are_two_groups(tmp_path):
+    write_run(tmp_path / "a", "data=folder", "data.root=here")
+    write_run(tmp_path / "b", "data=folder", "data.root=there", "seed=1")
+    labels = [group.label for group in grouped(load_runs([tmp_path]))]
+    assert labels == ["dapperfl:default data.root=here", "dapperfl:default data.root=there"]
+
+
 def test_marks_and_curves_are_means_over_seeds(tmp_path):
     write_run(tmp_path / "a", dark=(10, 40, 20), light=(10, 20, 60))
     write_run(tmp_path / "b", "seed=1", dark=(20, 20, 30), light=(30, 40, 10))

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from statistics import fmean, stdev
 from typing import Any, Literal
 
+from dapperfl.data import benchmarks
 from dapperfl.lab.fields import show
 from dapperfl.lab.gather import Run
 from dapperfl.lab.summary import marks
@@ -137,8 +138,10 @@ def _label(own: Run, all_runs: Sequence[Run]) -> str:
 
 
 def _identity(run: Run) -> dict[str, str]:
+    named = ("data.root",) if benchmarks.is_named_by_root(run.benchmark) else ()
+    relevant = (*_RELEVANT, *named)
     return {
         key: show(value).strip('"')
         for key, value in run.settings.items()
-        if key != "seed" and (key in _RELEVANT or not key.startswith(_IRRELEVANT))
+        if key != "seed" and (key in relevant or not key.startswith(_IRRELEVANT))
     }

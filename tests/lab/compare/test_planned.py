@@ -42,6 +42,15 @@ def test_an_id_is_of_what_is_computed_not_of_where_or_how_it_is_called():
     assert _plan("fedavg", "deploy.deadline=3")[0].id == _plan("fedavg")[0].id
 
 
+def test_two_folders_of_pictures_are_two_data_sets():
+    here, there = ("data=folder", "data.root=here"), ("data=folder", "data.root=there")
+    assert _plan("fedavg", *here)[0].id != _plan("fedavg", *there)[0].id
+    folders = [
+        replace(DEMO, overrides=each).folder(parse_variants("fedavg")) for each in (here, there)
+    ]
+    assert folders[0] != folders[1]
+
+
 @pytest.mark.parametrize("setting", ["data.reserve=5", "method.dense=batches"])
 def test_a_young_setting_is_part_of_an_id_once_it_changes_something(setting):
     assert _plan("dapperfl", setting)[0].id != _plan("dapperfl")[0].id

@@ -206,3 +206,13 @@ def test_a_search_on_minidigits_beats_a_deliberately_bad_start(tmp_path, minidig
     assert best is not None
     assert start < 15  # chance is 10
     assert best > start + 5
+
+
+def test_a_study_of_one_folder_is_not_continued_on_another(made_up, tmp_path):
+    here, there = (
+        resolve(None, ["data=folder", f"data.root={place}", "rounds=3"])
+        for place in ("here", "there")
+    )
+    search(tmp_path / "o", here, trials=1)
+    with pytest.raises(ConfigError, match=r'data\.root = "there", but the study was begun with'):
+        search(tmp_path / "o", there, trials=1)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from dapperfl.data.benchmark import Benchmark
+from dapperfl.data.catalogue import CATALOGUE
 from dapperfl.errors import ConfigError
 from dapperfl.naming import did_you_mean, load_object
 
@@ -29,6 +30,14 @@ class Option:
 def names() -> list[str]:
     """List the benchmarks, which are the modules of this folder."""
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
+
+
+def is_named_by_root(name: str) -> bool:
+    """Tell whether the root says which pictures these are, and not just where they lie.
+
+    The pictures of a known data set are the same in any place; two folders are two data sets.
+    """
+    return name not in ("minidigits", *CATALOGUE)
 
 
 def options(name: str) -> Mapping[str, Option]:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from dapperfl import methods
+from dapperfl.data import benchmarks
 from dapperfl.errors import ConfigError
 from dapperfl.lab.compare.variants import Variant, check_settings
 from dapperfl.lab.config import Config, to_keys
@@ -20,6 +21,7 @@ _RELEVANT = ("engine.precision",)
 # Settings that are younger than published rows, and the values that change nothing: a row keeps
 # its id when the package learns something new.
 _LATER = {
+    "data.root": "none",
     "data.reserve": 0,
     "method.dense": "full",
     "method.dense_batches": 2,
@@ -82,10 +84,12 @@ class Base:
 
 def _digest(config: Config, but: tuple[str, ...]) -> str:
     later = _LATER | _LATER_OF.get(config.method.name, {})
+    named = ("data.root",) if benchmarks.is_named_by_root(config.data.benchmark) else ()
+    relevant = (*_RELEVANT, *named)
     keys = {
         key: value
         for key, value in to_keys(config).items()
-        if (key in _RELEVANT or not key.startswith(but)) and later.get(key, _NEVER) != value
+        if (key in relevant or not key.startswith(but)) and later.get(key, _NEVER) != value
     }
     text = json.dumps(keys, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]

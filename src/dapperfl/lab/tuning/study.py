@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dapperfl.data import benchmarks
 from dapperfl.errors import CheckpointError, ConfigError
 from dapperfl.lab.config import to_keys
 from dapperfl.lab.fields import show
@@ -32,7 +33,6 @@ _MAY_CHANGE = (
     "engine.device",
     "engine.memory_limit_mb",
     "checkpoint_every",
-    "data.root",
     "deploy.",
     "sampler",
 )
@@ -88,8 +88,10 @@ class Study:
         if then is None:
             self._study.set_user_attr("plan", now)
             return
+        named = benchmarks.is_named_by_root(self.plan.config.data.benchmark)
+        free = _MAY_CHANGE if named else (*_MAY_CHANGE, "data.root")
         for key in then | now:
-            if then.get(key) != now.get(key) and not key.startswith(_MAY_CHANGE):
+            if then.get(key) != now.get(key) and not key.startswith(free):
                 raise ConfigError(
                     f"{key} = {show(now.get(key))}, but the study was begun with "
                     f"{show(then.get(key))}; choose another --out for another study"
