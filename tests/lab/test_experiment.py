@@ -5,19 +5,23 @@ import json
 import logging
 import os
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from dapperfl.core.state import State
+from dapperfl.data.partition import partition
 from dapperfl.errors import BudgetError, CheckpointError, ConfigError
 from dapperfl.lab import experiment as module
+from dapperfl.lab.build import build_on
 from dapperfl.lab.experiment import check_same_run, finished_summary, opened, run
 from dapperfl.lab.folder import RunFolder, read_tensors
 from dapperfl.lab.records import load_records
 from dapperfl.lab.resolve import resolve
 from dapperfl.runtime.checkpoint import save_checkpoint
+from tests.lab import toy_world
 from tests.lab.conftest import TOY, assert_equal_runs
 
 
@@ -202,6 +206,22 @@ def test_a_run_is_not_continued_with_other_settings(
     with pytest.raises(ConfigError) as caught:
         run(toy(setting), finished if done else tmp_path / "cut", resume=True)
     assert message in str(caught.value)
+
+
+def test_a_run_is_not_continued_on_other_pictures(toy, tmp_path, monkeypatch):
+    config = toy("data=tests.lab.toy_world:load_sized")
+    _interrupt(config, tmp_path / "cut", 1)
+    kept = RunFolder(tmp_path / "cut").allocation.read_bytes()
+    one_more = partial(toy_world.load_sized, number=65)
+    monkeypatch.setattr(module, "build", lambda given: build_on(given, _spread(given, one_more)))
+    with pytest.raises(ConfigError, match=r"the pictures are not those that .* was started with"):
+        run(config, tmp_path / "cut", resume=True)
+    assert RunFolder(tmp_path / "cut").allocation.read_bytes() == kept
+
+
+def _spread(config, load):
+    fleet = {"devices": config.fleet.devices, "rhos": config.fleet.rhos}
+    return partition(load(None), config.data, **fleet, seed=config.seed)
 
 
 def test_the_order_of_an_allocation_is_part_of_the_run(toy):

@@ -27,6 +27,7 @@ from dapperfl.lab.folder import (
     write_json,
     write_tensors,
 )
+from dapperfl.lab.pictures import mark_of
 from dapperfl.lab.records import RoundLine, append, keep_until, line_of
 from dapperfl.lab.resolve import META, read_toml, resolve
 from dapperfl.lab.summary import summarise, total_costs
@@ -107,6 +108,7 @@ def opened(
         # Another process may have come first while this one loaded its data.
         if may_write(folder, resume):
             check_same_run(stored_config(folder), config)
+            _check_pictures(folder, simulator)
             _compare_versions(folder)
         elif resume and not started:
             _log.info("there is no run in %s yet: starting from round 1", out)
@@ -157,6 +159,16 @@ def check_same_run(stored: Config, asked: Config) -> None:
             )
 
 
+def _check_pictures(folder: RunFolder, simulator: Simulator) -> None:
+    """Refuse to go on with pictures that have come, gone or moved since: test might be train."""
+    then = read_json(folder.allocation).get("pictures") if folder.allocation.exists() else None
+    if then not in (None, mark_of(simulator.federation)):
+        raise ConfigError(
+            f"the pictures are not those that {folder.path} was started with, or are spread in "
+            "another way; bring them back, or choose another --out for another run"
+        )
+
+
 def _compare_versions(folder: RunFolder) -> None:
     then, now = read_toml(folder.config).get(META, {}), versions()
     for name in ("dapperfl", "torch", "platform", "threads"):
@@ -182,7 +194,9 @@ def _begin(config: Config, folder: RunFolder, simulator: Simulator) -> "Experime
     origin = read_toml(folder.config).get(META) if folder.config.exists() else versions()
     document = {**to_table(config), META: origin}
     write_atomically(folder.config, tomli_w.dumps(document).encode())
-    write_json(folder.allocation, {"devices": [asdict(each) for each in start.server.fleet]})
+    devices = [asdict(each) for each in start.server.fleet]
+    marked = {"devices": devices, "pictures": mark_of(simulator.federation)}
+    write_json(folder.allocation, marked)
     lines = keep_until(folder.rounds, done)
     brief = [line.brief() for line in lines]
     return Experiment(config, folder, simulator, snapshot or start, brief, total_costs(lines))
