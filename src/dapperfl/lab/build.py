@@ -12,6 +12,7 @@ from dapperfl import nets
 from dapperfl.core.rng import derive_seed
 from dapperfl.data import benchmarks
 from dapperfl.data.benchmark import Benchmark, Federation
+from dapperfl.data.checking import check_pictures
 from dapperfl.data.partition import partition
 from dapperfl.lab.config import Config, DataConfig
 from dapperfl.lab.engine import choose
@@ -55,6 +56,7 @@ def build(config: Config) -> Simulator:
 
 def build_on(config: Config, federation: Federation, *, min_replies: int = 1) -> Simulator:
     """Build the simulator on a federation of one's own making."""
+    check_pictures(federation)
     engine = choose(config.engine)
     if engine.device != "cpu":
         set_arithmetic(config.engine.precision, exact=config.engine.exact)
