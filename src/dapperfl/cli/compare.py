@@ -87,6 +87,9 @@ def _domains(run: "Planned") -> list[str]:
     domains = list(load_benchmark(run.config.data).domains)
     if len(domains) < 2:
         raise ConfigError(f"--unseen needs two domains or more; there is {', '.join(domains)}")
+    for taken, why in (("none", "data.held_out takes for nothing"), ("mean", "a column has")):
+        if taken in domains:
+            raise ConfigError(f'--unseen: a domain has the name "{taken}", which {why}; rename it')
     return domains
 
 
