@@ -58,6 +58,16 @@ def test_hidden_files_and_other_files_are_ignored(
     assert caplog.text == ""
 
 
+def test_pictures_of_a_format_that_is_not_read_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plant(tmp_path, {"photo/cat": 2, "phone/cat": 0})
+    (tmp_path / "photo/cat/000.png").rename(tmp_path / "photo/cat/000.JFIF")
+    (tmp_path / "phone/cat/1.HEIC").write_text("?")
+    assert [name for *_, name in found(tmp_path)] == ["000.JFIF", "001.png"]
+    assert "phone/cat/1.HEIC (a format that is not read; convert it)" in caplog.text
+
+
 def test_links_are_followed_within_the_tree_and_nowhere_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dapperfl.data.sources.image_files import image_files
+from dapperfl.data.sources.image_files import OTHERS, image_files
 from dapperfl.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -106,6 +106,9 @@ class _Tree:
         for label in self._folders(folder):
             for deeper in self._folders(label):
                 self._skip(deeper, "a folder inside a class folder")
+            for entry in self._entries(label):
+                if Path(entry.name).suffix.lower() in OTHERS:
+                    self._skip(Path(entry.path), "a format that is not read; convert it")
             for path in self._files(label):
                 yield Picture(path, domain, label.name, split)
 

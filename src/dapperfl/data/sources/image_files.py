@@ -14,7 +14,11 @@ from dapperfl.errors import DataError
 
 MAX_PIXELS = 40_000_000  # the largest official picture has 4 million
 FORMATS = ("JPEG", "PNG", "BMP", "GIF", "PPM", "TIFF", "WEBP")
-ENDINGS = {".jpg", ".jpeg", ".png", ".bmp", ".gif", ".ppm", ".pgm", ".tif", ".tiff", ".webp"}
+ENDINGS = {
+    *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".gif"),
+    *(".ppm", ".pgm", ".pbm", ".tif", ".tiff", ".webp"),
+}
+OTHERS = {".heic", ".heif", ".avif", ".jxl", ".jp2", ".tga", ".dng", ".svg"}  # not read here
 # What Pillow's decoders are known to raise for a file that is not whole.
 _DAMAGE = (OSError, ValueError, SyntaxError, LookupError, TypeError, EOFError, ArithmeticError)
 
