@@ -68,6 +68,14 @@ def test_pictures_of_a_format_that_is_not_read_are_named(
     assert "phone/cat/1.HEIC (a format that is not read; convert it)" in caplog.text
 
 
+def test_a_folder_whose_name_no_file_of_results_can_hold_is_refused(tmp_path: Path) -> None:
+    plant(tmp_path, {"photo/été 夏": 1})
+    assert found(tmp_path) == [("photo", "été 夏", None, "000.png")]
+    (tmp_path / "photo" / os.fsdecode(b"\xe9t\xe9")).mkdir()
+    with pytest.raises(DataError, match=r"udce9t.* has no name in UTF-8; rename it"):
+        found(tmp_path)
+
+
 def test_links_are_followed_within_the_tree_and_nowhere_else(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -136,7 +136,11 @@ class _Tree:
             )
 
     def _folders(self, folder: Path) -> list[Path]:
-        return [Path(entry.path) for entry in self._entries(folder) if entry.is_dir()]
+        found = [Path(entry.path) for entry in self._entries(folder) if entry.is_dir()]
+        for path in found:
+            if any("\ud800" <= letter <= "\udfff" for letter in path.name):  # bytes, no letters
+                raise DataError(f"the folder {str(path)!a} has no name in UTF-8; rename it")
+        return found
 
     def _files(self, folder: Path) -> list[Path]:
         return image_files(Path(entry.path) for entry in self._entries(folder) if entry.is_file())
