@@ -69,6 +69,17 @@ def test_a_row_from_a_file_spares_the_run_even_without_its_folder(scheduler, fil
     assert len(read_rows(files.rounds)) == 8
 
 
+def test_a_run_of_two_files_has_every_round_once(scheduler, files, tmp_path):
+    runs = _plan()
+    for name in ("mine", "yours"):
+        _collect(runs, Files(tmp_path, name), Results())
+    results = Results()
+    for name in ("mine", "yours"):
+        results.add_files(Files(tmp_path, name).rows)
+    results.write(runs, files)
+    assert len(read_rows(files.rounds)) == 8
+
+
 def test_weights_go_when_they_are_not_wanted_and_the_run_stays_finished(scheduler, files, tmp_path):
     runs = _plan("fedavg", (0,))
     _collect(runs, files, Results())

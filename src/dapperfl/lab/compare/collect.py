@@ -70,12 +70,17 @@ class Results:
     rounds: dict[Key, list[Row]] = field(default_factory=dict)
 
     def add_files(self, rows: Path) -> None:
-        """Take in what a file of rows says, and the file of rounds beside it."""
+        """Take in what a file of rows says, and the file of rounds beside it.
+
+        Several files may have the same run: the last one speaks for it, each round once.
+        """
         for row in read_rows(rows):
             self.rows[_key(row)] = row
+        found: dict[Key, dict[str, Row]] = {}
         if rounds_beside(rows).exists():
             for row in read_rows(rounds_beside(rows)):
-                self.rounds.setdefault(_key(row), []).append(row)
+                found.setdefault(_key(row), {})[row.get("round", "")] = row
+        self.rounds |= {key: list(own.values()) for key, own in found.items()}
 
     def take(self, run: Planned, summary: Mapping[str, Any], folder: Path) -> None:
         """Take in a finished run."""
