@@ -12,6 +12,9 @@ from dapperfl.lab.compare.variants import Variant, check_settings, parse_seeds, 
         ("fedavg", Variant("fedavg")),
         (" dapperfl:paper ", Variant("dapperfl", "paper")),
         ("my.module:Mine", Variant("my.module:Mine")),
+        ("colorsys:Mine", Variant("colorsys:Mine")),  # any module that can be imported
+        ("colorsys:Mine:fast", Variant("colorsys:Mine", "fast")),
+        ("fedavgg:paper", Variant("fedavgg", "paper")),  # a slip, to be told as one
         ("my.module:Mine:fast", Variant("my.module:Mine", "fast")),
         ("moon{method.mu=5}", Variant("moon", None, ("method.mu=5",))),
         (

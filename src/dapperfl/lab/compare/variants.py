@@ -4,15 +4,17 @@
     dapperfl:paper                          a preset
     dapperfl:paper{method.gamma=0}          with settings of its own, as `--set` takes them
     w/o DAR=dapperfl:paper{method.gamma=0}  with a name for the table
-    mypackage.mine:Mine:preset              somebody's own method
+    mypackage.mine:Mine:preset              somebody's own method; `mine:Mine` if it is mine.py
 
 Commas separate variants, and settings within braces.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
+from dapperfl import methods
 from dapperfl.errors import ConfigError
 from dapperfl.lab.config import Config
 from dapperfl.lab.resolve import resolve
@@ -78,7 +80,7 @@ def _variant(text: str) -> Variant:
         raise ConfigError(f'--methods: "{text}" has something behind its braces')
     label, equals, method = head.rpartition("=")
     first, *more = method.strip().split(":")
-    if "." in first and more:  # package.module:Class
+    if more and _is_module(first):  # module:Class
         first, *more = f"{first}:{more[0]}", *more[1:]
     if not first or len(more) > 1 or (equals and not label.strip()):
         raise ConfigError(
@@ -88,6 +90,15 @@ def _variant(text: str) -> Variant:
     settings = tuple(_split(rest[:-1])) if brace else ()
     check_settings(settings, f'--methods "{text}"')
     return Variant(first, more[0] if more else None, settings, label.strip() or None)
+
+
+def _is_module(name: str) -> bool:
+    """Tell a module of somebody's own from a method; `mine` alone may be either."""
+    return "." in name or (name not in methods.names() and _is_importable(name))
+
+
+def _is_importable(name: str) -> bool:
+    return name.isidentifier() and find_spec(name) is not None
 
 
 def _split(text: str) -> list[str]:
