@@ -115,3 +115,20 @@ def test_curves_without_their_rounds_are_refused(tmp_path):
     write_rows(path, _rows(("moon", 0, 40, "digits", "")))
     with pytest.raises(CheckpointError, match=r"curves-rounds\.csv, which is missing"):
         write_from_csv(PLANS["curves"], path)
+
+
+@pytest.mark.parametrize(
+    ("name", "base", "label"),
+    [
+        ("table-digits", "office", "moon"),
+        ("curves", "demo", "moon"),
+        ("ablation", "digits", "dapperfl:paper"),
+        ("gamma", "digits", "dapperfl:paper"),
+        ("epsilon-search", "office", "dapperfl:default"),
+    ],
+)
+def test_the_rows_of_another_table_are_refused(tmp_path, name, base, label):
+    path = tmp_path / "other.csv"
+    write_rows(path, _rows((label, 0, 40, base, "")))
+    with pytest.raises(CheckpointError, match=f"{base}: {label}, which is no row of {name}"):
+        write_from_csv(PLANS[name], path)

@@ -9,16 +9,17 @@ from dapperfl.lab.compare.log import origin
 from dapperfl.lab.compare.output import losses
 from dapperfl.lab.compare.rows import Row, read_rows
 from dapperfl.lab.reproduce import ablation, accuracy, curves, footprint, search
-from dapperfl.lab.reproduce.plans import Plan
+from dapperfl.lab.reproduce.plans import PLANS, Plan
 from dapperfl.lab.reproduce.product import Product, write_product
 from dapperfl.lab.reproduce.sweeps import Render, render_sweep
 
+SEARCH = "epsilon-search"
 _RENDER: dict[str, Render] = {
     "table-digits": accuracy.render,
     "table-office": accuracy.render,
     "footprint": footprint.render,
     "ablation": ablation.render,
-    "epsilon-search": search.render,
+    SEARCH: search.render,
     "curves": curves.render,
 }
 
@@ -41,11 +42,12 @@ def write_from_csv(
         failures: Runs that the tables lack.
 
     Raises:
-        CheckpointError: a file is missing or damaged.
+        CheckpointError: a file is missing, damaged, or of another table.
     """
     rows = read_rows(path)
     if not rows:
         raise CheckpointError(f"{path} has no rows, so there is nothing to make a table of")
+    _check_rows(plan, rows, path)
     beside = rounds_beside(path)
     if plan.name == "curves" and not beside.exists():
         raise CheckpointError(f"curves are drawn from {beside}, which is missing")
@@ -54,3 +56,16 @@ def write_from_csv(
     stem = (out or path.parent) / path.stem
     more = [*origin(path.with_suffix(".json")), *losses(failures)]
     return product, write_product(product, stem, *(f"{line}\n" for line in more))
+
+
+def _check_rows(plan: Plan, rows: Sequence[Row], path: Path) -> None:
+    """Refuse the rows of another table: they would stand under a wrong title, or break it."""
+    whole = PLANS[plan.name]  # whatever part of it was asked for
+    ends = tuple(point.label for point in whole.points)
+    needed = ("protocol", "validation") if plan.name == SEARCH else ("protocol",)
+    for row in rows:
+        fits = row["base"] in whole.bases and row["label"].endswith(ends)
+        if not fits or not all(row.get(name) for name in needed):
+            raise CheckpointError(
+                f"{path} has {row['base']}: {row['label']}, which is no row of {plan.name}"
+            )
