@@ -1,7 +1,10 @@
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.core.zoo_cuts import GRAPHS, ZOO
 from tests.tiny import tiny_graph, tiny_net
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -99,6 +102,17 @@ def test_no_budget_is_ever_exceeded(rho, multiple):
     graph = tiny_graph()
     submodel = random_scores(graph, generator(multiple)).top(rho, scope="all", multiple=multiple)
     assert cost(submodel).parameters <= (1 - rho) * cost(graph.full()).parameters + 1e-6
+
+
+@pytest.mark.parametrize("cls", ZOO, ids=[cls.__name__ for cls in ZOO])
+def test_no_net_exceeds_its_budget_whatever_ties_its_channels(cls):
+    graph = GRAPHS[cls]
+    for rho, multiple in itertools.product(RHOS, (1, 8)):
+        try:
+            submodel = random_scores(graph, generator(1)).top(rho, multiple=multiple)
+        except BudgetError:
+            continue
+        assert cost(submodel).parameters <= (1 - rho) * cost(graph.full()).parameters + 1e-6
 
 
 @pytest.mark.parametrize("rho", [0.0, 0.6])

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import floor, lcm, prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from torch import Tensor
 
@@ -114,7 +114,19 @@ class _Tensor:
 
     rest: int  # entries per kept channel combination
     macs: int  # per entry
-    axes: tuple[tuple[int, tuple[tuple["Group", int], ...]], ...]  # uncut entries, (group, times)
+    axes: tuple[tuple[int, tuple["_Use", ...]], ...]  # uncut entries, and those of groups
+
+
+class _Use(NamedTuple):
+    """The entries of a group on one axis, which may hold some members of each bundle only."""
+
+    group: "Group"
+    most: int  # entries that any one bundle has there
+    entries: int  # of the whole group
+
+    def at(self, count: int) -> int:
+        """Return how many entries stay at most when so many channels do."""
+        return min(count // self.group.bundle * self.most, self.entries)
 
 
 class _Sizes:
@@ -137,7 +149,7 @@ class _Sizes:
         parameters = macs = 0
         for tensor in self.tensors:
             entries = tensor.rest * prod(
-                always + sum(counts.get(group, group.size) * times for group, times in uses)
+                always + sum(use.at(counts.get(use.group, use.group.size)) for use in uses)
                 for always, uses in tensor.axes
             )
             parameters += entries
@@ -145,13 +157,15 @@ class _Sizes:
         return parameters, macs
 
 
-def _uses(graph: "ChannelGraph", ids: Tensor) -> tuple[tuple["Group", int], ...]:
-    """Return the groups on an axis, and the most entries that any one channel has there."""
+def _uses(graph: "ChannelGraph", ids: Tensor) -> tuple[_Use, ...]:
+    """Return the groups on an axis, and how many entries they have there."""
     uses = []
     for group in graph.groups:
-        inside = ids[(ids >= group.offset) & (ids < group.offset + group.size)]
+        inside = ids[(ids >= group.offset) & (ids < group.offset + group.size)] - group.offset
         if len(inside):
-            uses.append((group, int(inside.bincount().max())))
+            times = inside.bincount(minlength=group.size)
+            most = int(times[graph.bundles[group]].sum(1).max())
+            uses.append(_Use(group, most, len(inside)))
     return tuple(uses)
 
 
