@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from dapperfl.core import styles
@@ -11,8 +12,9 @@ from dapperfl.core.channels import ChannelGraph
 from dapperfl.core.messages import LocalModel, Work
 from dapperfl.core.net import Batch, Net
 from dapperfl.core.state import State, snapshot
-from dapperfl.core.submodel import Submodel
-from dapperfl.errors import RunError
+from dapperfl.core.submodel import Submodel, copy_net
+from dapperfl.core.trial import private_rng
+from dapperfl.errors import ConfigError, RunError
 from dapperfl.methods.base import Method
 from dapperfl.runtime.optimiser import TrainSettings, carried_momentum, momentum_of, sgd
 from dapperfl.runtime.precision import Precision, autocast
@@ -67,10 +69,31 @@ class Trade:
 
 
 def prepared(method: Method, net: nn.Module, example: Tensor) -> tuple[nn.Module, ChannelGraph]:
-    """Return the net that a method trains, where the example is, and the net's graph."""
+    """Return the net that a method trains, where the example is, and the net's graph.
+
+    Raises:
+        TraceError: If the net cannot be traced.
+        ConfigError: If it does not return logits.
+    """
     plain = ChannelGraph.trace(net.to(example.device), example)
     ready = method.prepare(net, plain.head).to(example.device)
+    _check_logits(ready, example)
     return ready, plain if ready is net else ChannelGraph.trace(ready, example)
+
+
+def _check_logits(net: nn.Module, example: Tensor) -> None:
+    """Refuse a net whose answer no method can learn from, in training or in evaluation."""
+    batch = example[:1].repeat(2, *[1] * (example.dim() - 1))
+    for training in (False, True):
+        with private_rng(example.device), torch.no_grad():
+            out = copy_net(net).train(training)(batch)
+        if not isinstance(out, Tensor) or out.dim() != 2:
+            found = tuple(out.shape) if isinstance(out, Tensor) else f"a {type(out).__name__}"
+            mode = "training" if training else "evaluation"
+            raise ConfigError(
+                f"the net must return logits, (batch, classes), but in {mode} it returns {found}; "
+                "wrap it in a module that returns them alone"
+            )
 
 
 class PlainNet:

@@ -1,0 +1,56 @@
+"""What a net must be before anybody trains it."""
+
+import copy
+
+import pytest
+import torch
+from tests.tiny import TinyNet, tiny_net
+from torch import Tensor
+
+from dapperfl.errors import ConfigError
+from dapperfl.methods.fedavg import FedAvg
+from dapperfl.runtime.local import prepared
+
+EXAMPLE = torch.zeros(1, 3, 6, 6)
+
+
+class Answering(TinyNet):
+    """A net that returns more than its logits, always or in training."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x)
+        answers = {
+            "dict": {"logits": out},
+            "tuple": (out, x),
+            "auxiliary": (out, out) if self.training else out,
+            "map": out[:, :, None],
+        }
+        return answers[self.kind]  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("dict", "in evaluation it returns a dict"),
+        ("tuple", "in evaluation it returns a tuple"),
+        ("auxiliary", "in training it returns a tuple"),
+        ("map", r"in evaluation it returns \(2, 3, 1\)"),
+    ],
+)
+def test_a_net_that_does_not_return_logits_is_refused(kind, words):
+    with pytest.raises(ConfigError, match=words):
+        prepared(FedAvg(), Answering(kind), EXAMPLE)
+
+
+def test_looking_at_a_net_changes_neither_it_nor_random_numbers():
+    net = tiny_net().train()
+    before, drawn = copy.deepcopy(net.state_dict()), torch.get_rng_state()
+    ready, _ = prepared(FedAvg(), net, EXAMPLE)
+    assert ready is net
+    assert net.training
+    assert torch.equal(torch.get_rng_state(), drawn)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
