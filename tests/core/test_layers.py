@@ -129,7 +129,22 @@ CUT: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] = {
     "a sum of a stack": (
         lambda net, x: net.fc(gap(torch.stack([net.c(x), net.d(x)]).sum(0))),
         {"c": conv(3, 6), "d": conv(3, 6), "fc": nn.Linear(6, 5)},
-        {}, {"c": "folded by", "d": "folded by"},
+        {}, {"c": "folded by"},
+    ),
+    "branches interleaved by a stack": (
+        lambda net, x: net.fc(torch.stack([gap(net.c(x)), gap(net.d(x))], 2).flatten(1)),
+        {"c": conv(3, 4), "d": conv(3, 4), "fc": nn.Linear(8, 5)},
+        {"c": 8}, {},
+    ),
+    "branches joined along another axis": (
+        lambda net, x: net.fc(torch.cat([net.c(x).mean(3), net.d(x).mean(3)], 2).flatten(1)),
+        {"c": conv(3, 4), "d": conv(3, 4), "fc": nn.Linear(64, 5)},
+        {"c": 8}, {},
+    ),
+    "channels stacked beside numbers of no channel": (
+        lambda net, x: net.fc(torch.stack([gap(net.c(x)), x.new_ones(len(x), 4)], 2).flatten(1)),
+        {"c": conv(3, 4), "fc": nn.Linear(8, 5)},
+        {}, {"c": "beside an uncut channel"},
     ),
 }  # fmt: skip
 

@@ -13,7 +13,15 @@ from torch.nn import functional as F
 
 from dapperfl.core.calls import Call, tensors_in
 from dapperfl.core.elementwise import first_shadow, multiplies
-from dapperfl.core.shadows import NO_CHANNEL, blank, distinct, slim, spread, varies
+from dapperfl.core.shadows import (
+    NO_CHANNEL,
+    blank,
+    distinct,
+    distinct_pairs,
+    slim,
+    spread,
+    varies,
+)
 from dapperfl.core.tracing import Rules, Trace
 
 RULES = Rules()
@@ -42,8 +50,7 @@ def replay(call: Call, shadow_of: Callable[[Tensor], Tensor | None]) -> Any:
 
 @RULES.on(
     "permute transpose t T mT H mH movedim squeeze unsqueeze expand expand_as broadcast_to "
-    "repeat tile repeat_interleave stack hstack vstack dstack column_stack atleast_2d "
-    "atleast_3d"
+    "repeat tile repeat_interleave hstack vstack dstack column_stack atleast_2d atleast_3d"
 )
 def moves(trace: Trace, call: Call) -> Tensor:
     """Move or repeat entries; nothing is lost and nothing is cut by a fixed size."""
@@ -51,18 +58,40 @@ def moves(trace: Trace, call: Call) -> Tensor:
     return result
 
 
+@RULES.on("stack")
+def stacks(trace: Trace, call: Call) -> Tensor:
+    """Put tensors of one shape on a new axis."""
+    side_by_side(trace, call, _shadows_of(trace, call))
+    result: Tensor = moves(trace, call)
+    return result
+
+
 @RULES.on("cat")
 def concatenates(trace: Trace, call: Call) -> Tensor:
     """Put channels side by side, on axes that change only; concatenation makes no stream."""
     axis = call.arg(1, "dim", call.kwargs.get("axis", 0)) % call.out.dim()
-    shadows = []
-    for tensor in tensors_in(call.arg(0, "tensors")):
-        shadow = trace.shadow(tensor)
-        shadows.append(blank(tensor.shape) if shadow is None else shadow)
+    shadows = _shadows_of(trace, call)
+    if not any(varies(shadow, axis) for shadow in shadows):
+        side_by_side(trace, call, [shadow.narrow(axis, 0, 1) for shadow in shadows])
     for other in range(call.out.dim()):
         if other != axis and not any(varies(shadow, other) for shadow in shadows):
             shadows = [shadow.narrow(other, 0, 1) for shadow in shadows]
     return torch.cat(shadows, axis).expand(call.out.shape)
+
+
+def _shadows_of(trace: Trace, call: Call) -> list[Tensor]:
+    """Return the shadows of the tensors that a call joins."""
+    tensors = list(tensors_in(call.arg(0, "tensors")))
+    known = [trace.shadow(tensor) for tensor in tensors]
+    pairs = zip(tensors, known, strict=True)
+    return [blank(tensor.shape) if shadow is None else shadow for tensor, shadow in pairs]
+
+
+def side_by_side(trace: Trace, call: Call, shadows: list[Tensor]) -> None:
+    """Make tensors that are joined on another axis lose the same positions."""
+    for shadow in shadows[1:]:
+        rows = torch.tensor(list(distinct_pairs(shadows[0], shadow))).reshape(-1, 2)
+        trace.bundle(rows, f"beside an uncut channel in {call}")
 
 
 @RULES.on("view reshape flatten unflatten view_as reshape_as ravel")
