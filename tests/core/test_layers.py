@@ -131,6 +131,12 @@ CUT: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] = {
         {"c": conv(3, 6), "d": conv(3, 6), "fc": nn.Linear(6, 5)},
         {}, {"c": "folded by"},
     ),
+    "constants and learnt vectors made alike": (
+        lambda net, x: net.fc(gap(net.c(x - net.m.type_as(x)) * net.s.to(x))),
+        {"c": conv(3, 6), "m": torch.zeros(3, 1, 1), "s": learnt(6, 1, 1),
+         "fc": nn.Linear(6, 5)},
+        {"c": 6}, {},
+    ),
     "branches interleaved by a stack": (
         lambda net, x: net.fc(torch.stack([gap(net.c(x)), gap(net.d(x))], 2).flatten(1)),
         {"c": conv(3, 4), "d": conv(3, 4), "fc": nn.Linear(8, 5)},

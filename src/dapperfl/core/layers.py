@@ -36,6 +36,8 @@ _QUESTIONS = {
     "__format__", "__dir__", "set requires_grad", "retain_grad", "register_hook", "output_nr",
 }
 # fmt: on
+# Calls that read only the type or the shape of their second operand.
+_LIKENESSES = {"to", "type_as", "expand_as", "view_as", "reshape_as"}
 
 
 def apply_rule(trace: Trace, call: Call) -> None:
@@ -45,7 +47,8 @@ def apply_rule(trace: Trace, call: Call) -> None:
         TraceError: If there is no rule for the call, or it does not fit.
     """
     outs = list(tensors_in(call.out))
-    if all(trace.shadow(operand) is None for operand in call.operands()):
+    read = call.operands()[:1] if call.name in _LIKENESSES else call.operands()
+    if all(trace.shadow(operand) is None for operand in read):
         _follow_learnt(trace, call)
     elif not outs:
         if call.name not in _QUESTIONS and not call.name.startswith("is_"):
