@@ -16,6 +16,19 @@ def test_the_split_is_encoder_and_predictor():
     assert torch.equal(module.fc(z), logits)
 
 
+def test_a_head_may_be_called_by_keyword():
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(3, 2)
+
+        def forward(self, x):
+            return self.fc(input=x.mean((2, 3)))
+
+    x = torch.randn(4, 3, 6, 6)
+    assert torch.equal(Net(Named(), "fc").split(x)[0], x.mean((2, 3)))
+
+
 def test_the_split_leaves_no_hook_behind():
     module = tiny_net().eval()
     Net(module, "fc").split(torch.randn(2, 3, 6, 6))

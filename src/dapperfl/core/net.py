@@ -54,14 +54,15 @@ class Net:
         """Return the logits, and what went in and out of some layers on the way."""
         seen: dict[str, Passage] = {}
 
-        def keep(name: str) -> Callable[[nn.Module, tuple[Any, ...], Any], None]:
-            def hook(_: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-                seen[name] = Passage(args[0], out)
+        def keep(name: str) -> Callable[..., None]:
+            def hook(_: nn.Module, args: tuple[Any, ...], named: dict[str, Any], out: Any) -> None:
+                seen[name] = Passage((*args, *named.values())[0], out)
 
             return hook
 
         handles = [
-            self.module.get_submodule(name).register_forward_hook(keep(name)) for name in layers
+            self.module.get_submodule(name).register_forward_hook(keep(name), with_kwargs=True)
+            for name in layers
         ]
         try:
             return self(x), seen
