@@ -1,6 +1,7 @@
 """NeFL: what is shared between levels, what is not, and the ladder they stand on."""
 
 import logging
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -192,3 +193,15 @@ def test_a_level_takes_its_own_norms_and_steps_home():
     assert torch.equal(weak.weights["bn1.weight"], before.weights["bn1.weight"] + 5)
     assert weak.weights["step"].item() == 6
     assert strong.weights["step"].item() == 2
+
+
+def test_running_means_are_also_of_the_norms_that_each_level_has_for_itself():
+    method = NeFL(multiple=1, averaging=0.9)
+    server = server_of(method)
+    for number in (1.0, 2.0, 6.0):
+        after = round_of(method, server, [partial(torch.full_like, fill_value=number)] * 3)
+        server = after.averaged(server.mean, method.averaging)
+    for rho in (0.0, 0.4, 0.6):
+        for name, tensor in method.take_home(server.smooth(), rho).weights.items():
+            if tensor.is_floating_point():
+                assert torch.allclose(tensor, torch.full_like(tensor, 3.0)), name

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Self
 
 import torch
+from torch import Tensor
 
 from dapperfl.core.state import State
 from dapperfl.core.submodel import Submodel
@@ -165,16 +166,27 @@ class ServerState:
         In round t the share is at most 1 - 1/t, so that the first rounds are soon forgotten.
         """
         share = min(share, 1 - 1 / max(self.round_num, 1))
-        mean = {
-            name: torch.lerp(tensor, last[name], share)
-            if name in last and tensor.is_floating_point()
-            else tensor
-            for name, tensor in self.weights.items()
-        }
-        return replace(self, mean=mean)
+        extra = {_EXTRA + name: tensor for name, tensor in self.extra.items()}
+        now = {**self.weights, **extra}
+        return replace(self, mean={n: _mixed(t, last.get(n), share) for n, t in now.items()})
 
     def smooth(self) -> "ServerState":
-        """Return the state whose global model is the running mean, if there is one."""
+        """Return the state whose global model is the running mean, if there is one.
+
+        So are a method's own tensors, which may be parts of models (the norms of NeFL's levels).
+        """
         if not self.mean:
             return self
-        return replace(self, model=LocalModel(self.mean, self.model.submodel))
+        extra = {name: self.mean.get(_EXTRA + name, own) for name, own in self.extra.items()}
+        weights = {name: self.mean[name] for name in self.weights}
+        return replace(self, model=LocalModel(weights, self.model.submodel), extra=extra)
+
+
+_EXTRA = "extra/"  # what the names of a method's own tensors begin with in the running mean
+
+
+def _mixed(now: Tensor, last: Tensor | None, share: float) -> Tensor:
+    """Return a mean of both; counters, and what had another shape, are taken as they are now."""
+    if last is None or not now.is_floating_point() or now.shape != last.shape:
+        return now
+    return torch.lerp(now, last, share)
