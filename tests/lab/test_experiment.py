@@ -91,6 +91,12 @@ def test_a_level_is_stored_small_with_the_channels_it_keeps(finished):
     assert all(channels == sorted(channels) for channels in about["kept"].values())
 
 
+def test_equal_runs_are_equal_files(finished, toy, tmp_path):
+    run(toy(), tmp_path / "again")
+    for each in ("model.safetensors", "levels/rho-0.50.safetensors"):
+        assert (tmp_path / "again" / each).read_bytes() == (finished / each).read_bytes()
+
+
 @pytest.mark.parametrize("after", [0, 1, 2, 3])
 def test_an_interrupted_run_ends_where_the_uninterrupted_one_does(finished, toy, tmp_path, after):
     _interrupt(toy(), tmp_path / "cut", after)
@@ -217,6 +223,19 @@ def test_a_run_is_not_continued_on_other_pictures(toy, tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match=r"the pictures are not those that .* was started with"):
         run(config, tmp_path / "cut", resume=True)
     assert RunFolder(tmp_path / "cut").allocation.read_bytes() == kept
+
+
+def test_a_finished_run_does_not_answer_for_another_folder(toy, tmp_path, monkeypatch):
+    sized = "data=tests.lab.toy_world:load_sized"
+    run(toy(sized, "data.root=here"), tmp_path / "done")
+    assert finished_summary(toy(sized, "data.root=here"), tmp_path / "done") is not None
+    there = toy(sized, "data.root=there")
+    assert run(there, tmp_path / "done", resume=True)["rounds"] == there.rounds  # moved
+    run(toy(sized, "data.root=here"), tmp_path / "other")
+    one_more = partial(toy_world.load_sized, number=65)
+    monkeypatch.setattr(module, "build", lambda given: build_on(given, _spread(given, one_more)))
+    with pytest.raises(ConfigError, match="the pictures are not those"):
+        run(there, tmp_path / "other", resume=True)
 
 
 def _spread(config, load):

@@ -14,6 +14,8 @@ from dapperfl.errors import CheckpointError
 if TYPE_CHECKING:
     from dapperfl.core.state import State
 
+_ABOUT = "about"  # the name of the facts in a file of tensors
+
 
 @dataclass(frozen=True)
 class RunFolder:
@@ -154,8 +156,8 @@ def write_tensors(path: Path, state: "State", about: Mapping[str, Any]) -> None:
     from safetensors.torch import save  # and with it torch, which a small device may do without
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
-    facts = {name: strict_json(value) for name, value in about.items()}
-    write_atomically(path, save(tensors, facts))
+    # Under one name: safetensors writes several in any order, and equal runs are equal files.
+    write_atomically(path, save(tensors, {_ABOUT: strict_json(about)}))
 
 
 def read_tensors(path: Path) -> tuple["State", dict[str, Any]]:
@@ -165,6 +167,7 @@ def read_tensors(path: Path) -> tuple["State", dict[str, Any]]:
     try:
         with safe_open(path, "pt") as file:
             facts = {name: json.loads(text) for name, text in (file.metadata() or {}).items()}
+            facts = facts.get(_ABOUT, facts)  # files of older versions have several names
             return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing") from None
