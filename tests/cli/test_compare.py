@@ -106,6 +106,11 @@ def test_each_domain_is_held_out_in_turn(cli, scheduler, two_domains, tmp_path):
         (["dark", "none"], [], 'the name "none", which data.held_out takes for nothing'),
         (["dark", "mean"], [], 'the name "mean", which a column has'),
         (["dark", "light"], ["--set", "data.held_out=dark"], "leave data.held_out unset"),
+        (
+            ["dark", "light"],
+            ["--set", "data.blind=true", "--set", "data.reserve=5"],
+            "looks at the test of a domain, data.blind = true at none",
+        ),
         (["dark", "light"], ["--baseline", "moon"], "there are fedavg"),
     ],
 )

@@ -1,12 +1,14 @@
-"""On CUDA a run is as repeatable as on the CPU: fp32 is exact, a resume changes nothing."""
+"""On CUDA a run is as repeatable as on the CPU; blind, it is judged by what is kept aside."""
 
 import pytest
 import torch
 
 from dapperfl import methods
+from dapperfl.errors import ConfigError
 from dapperfl.lab.build import build
 from dapperfl.lab.resolve import resolve
 from dapperfl.runtime.checkpoint import load_checkpoint, save_checkpoint
+from tests.lab.tuning import poisoned_world
 
 
 @pytest.mark.gpu
@@ -29,3 +31,18 @@ def test_a_run_resumed_on_cuda_ends_bit_for_bit_where_the_uninterrupted_one_does
     ours, theirs = (r.snapshot.server.weights for r in (last, whole[-1]))
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
     assert last.accuracy == whole[-1].accuracy
+
+
+def test_a_blind_run_learns_the_same_and_never_touches_the_test_sets(toy):
+    small = ["rounds=2", "net.width=4", "train.epochs=1", "data.reserve=12"]
+    poisoned = f"data={poisoned_world.__name__}:load"
+    seeing, blind = build(toy(*small)), build(toy(*small, poisoned, "data.blind=true"))
+    for ours, theirs in zip(blind.rounds(), seeing.rounds(), strict=True):
+        assert ours.accuracy == theirs.validation
+        assert ours.validation == {}
+        assert ours.loss == theirs.loss
+
+
+def test_blind_needs_something_to_look_at(toy):
+    with pytest.raises(ConfigError, match=r"set data\.reserve .* or data\.validation"):
+        toy("data.blind=true")

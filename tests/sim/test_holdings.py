@@ -7,7 +7,8 @@ from tests.tiny import tiny_examples, tiny_federation
 
 from dapperfl.data.batches import Batches
 from dapperfl.data.benchmark import Examples
-from dapperfl.sim.holdings import Holdings, kept_aside
+from dapperfl.errors import ConfigError
+from dapperfl.sim.holdings import Holdings, blinded, kept_aside
 
 
 @pytest.fixture
@@ -70,3 +71,13 @@ def test_what_nobody_trains_on_is_put_together_by_domain():
     sizes[homes[0]] += 7
     assert {name: len(examples) for name, examples in found.items()} == sizes
     assert found[homes[0]].images[:7].equal(reserve[homes[0]].images)
+
+
+def test_a_blinded_federation_has_no_trace_of_its_test_sets():
+    world = replace(tiny_federation(), reserve={"light": tiny_examples(7)})
+    blind = blinded(world)
+    assert {name: len(examples) for name, examples in blind.test.items()} == {"light": 7}
+    assert (blind.validation, blind.reserve) == ({}, {})
+    assert blind.train is world.train
+    with pytest.raises(ConfigError, match="no device keeps anything aside"):
+        blinded(tiny_federation())

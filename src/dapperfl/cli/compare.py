@@ -85,6 +85,8 @@ def _domains(run: "Planned") -> list[str]:
     if run.config.data.held_out is not None:
         raise ConfigError("--unseen holds out every domain in turn; leave data.held_out unset")
     domains = list(load_benchmark(run.config.data).domains)
+    if run.config.data.blind:
+        raise ConfigError("--unseen looks at the test of a domain, data.blind = true at none")
     if len(domains) < 2:
         raise ConfigError(f"--unseen needs two domains or more; there is {', '.join(domains)}")
     for taken, why in (("none", "data.held_out takes for nothing"), ("mean", "a column has")):

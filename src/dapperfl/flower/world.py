@@ -22,6 +22,8 @@ def known_world(config: Config) -> Federation:
     deploy = config.deploy
     if not deploy.devices_bring_pictures:
         return load_federation(config)
+    if config.data.blind:
+        raise ConfigError("data.blind = true: the server has no pictures that are kept aside")
     if deploy.classes:
         if len(deploy.classes) < 2:
             raise ConfigError(f"deploy.classes = {list(deploy.classes)}: expected at least two")

@@ -17,6 +17,7 @@ from dapperfl.data.partition import partition
 from dapperfl.lab.config import Config, DataConfig
 from dapperfl.lab.engine import choose
 from dapperfl.runtime.precision import set_arithmetic
+from dapperfl.sim.holdings import blinded
 from dapperfl.sim.simulator import Simulator
 
 
@@ -28,13 +29,14 @@ def load_benchmark(data: DataConfig) -> Benchmark:
 
 def load_federation(config: Config) -> Federation:
     """Give every device its domain, its level and its samples."""
-    return partition(
+    federation = partition(
         load_benchmark(config.data),
         config.data,
         devices=config.fleet.devices,
         rhos=config.fleet.rhos,
         seed=config.seed,
     )
+    return blinded(federation) if config.data.blind else federation
 
 
 def build_net(config: Config, *, num_classes: int, in_channels: int) -> nn.Module:

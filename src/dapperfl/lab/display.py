@@ -138,7 +138,9 @@ def _absences(line: RoundLine) -> str:
 
 def results(summary: Mapping[str, Any]) -> RenderableType:
     """Draw a finished run's tables: accuracy by domain, cost by level."""
-    accuracy = _table("accuracy [%]", "domain", "best round", "last round", "mean of last five")
+    where = " on pictures kept aside" if summary.get("blind") else ""
+    heads = ("domain", "best round", "last round", "mean of last five")
+    accuracy = _table(f"accuracy [%]{where}", *heads)
     for domain, marks in summary["domain_accuracy"].items():
         accuracy.add_row(domain, *_marks(marks))
     accuracy.add_section()

@@ -37,6 +37,7 @@ def summarise(
         "method_fields": dict(config.method.fields),
         "benchmark": config.data.benchmark,
         "protocol": config.data.protocol,
+        "blind": config.data.blind,
         "net": asdict(config.net),
         "seed": config.seed,
         "rounds": config.rounds,

@@ -2,12 +2,13 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from dapperfl.data.batches import Batches
 from dapperfl.data.benchmark import Examples, Federation
+from dapperfl.errors import ConfigError
 
 
 @dataclass
@@ -54,3 +55,17 @@ def kept_aside(federation: Federation) -> dict[str, Examples]:
         )
         for domain, found in parts.items()
     }
+
+
+def blinded(federation: Federation) -> Federation:
+    """Return the federation with what is kept aside in the place of the test sets.
+
+    Whatever is evaluated afterwards, in a round or at the end, is evaluated on that.
+    """
+    aside = kept_aside(federation)
+    if not aside:
+        raise ConfigError(
+            "no device keeps anything aside to judge by; raise data.validation, or give the "
+            "devices more pictures"
+        )
+    return replace(federation, test=aside, validation={}, reserve={})

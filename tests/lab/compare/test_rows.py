@@ -1,5 +1,7 @@
 """A row against the rounds it is made of, by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from dapperfl.core.messages import ClientCost
@@ -64,6 +66,14 @@ def test_a_row_says_what_the_rounds_came_to(run):
 def test_what_devices_keep_aside_has_a_column_of_its_own(run):
     lines = [_line(1, 1, 1, validation={"dark": 10.0, "light": 20.0})]
     assert row_of(run, SUMMARY, lines)["validation"] == "15.0000"
+
+
+def test_a_blind_run_has_no_other_accuracy_than_on_what_is_kept_aside(run):
+    config = run.config
+    blind = replace(config, data=replace(config.data, reserve=5, blind=True))
+    row = row_of(replace(run, config=blind), SUMMARY, LINES)
+    assert row["validation"] == row["last5"] == row_of(run, SUMMARY, LINES)["last5"]
+    assert row["blind"] == "True"
 
 
 def test_rows_of_several_benchmarks_leave_each_others_domains_empty(run, tmp_path):

@@ -98,6 +98,14 @@ def test_the_table_to_choose_by_is_there_where_something_was_kept_aside():
     assert "choose" in comparison(rows).tables[-1].title
 
 
+def test_what_was_chosen_blindly_is_not_shown_as_if_it_were_the_test():
+    rows = [*({**row, "blind": "True"} for row in with_aside(ROWS[:2], [1, 2])), *ROWS[2:4]]
+    choose, costs = comparison(rows).tables
+    assert "choose" in choose.title
+    assert list(_cells(choose)) == ["fedavg"]
+    assert "costs" in costs.title
+
+
 def test_own_models_are_shown_where_rows_know_them():
     rows = [
         *({**row, "own_accuracy": value} for row, value in zip(ROWS[:2], "73", strict=True)),

@@ -5,7 +5,7 @@ from statistics import fmean
 import pytest
 
 from dapperfl.lab.build import build, load_federation
-from dapperfl.lab.tuning.judging import Broken, Done, Judge, Step, blinded, score_of
+from dapperfl.lab.tuning.judging import Broken, Done, Judge, Step, score_of
 from tests.lab.tuning import poisoned_world
 
 SMALL = ["net.width=4", "train.epochs=1", "data.fraction=0.6", "data.validation=0.2"]
@@ -41,15 +41,6 @@ def test_poisoned_test_sets_are_never_touched_and_change_nothing(toy):
     with pytest.raises(AssertionError, match="looked at the test set"):
         build(toy(*SMALL, poisoned))
     assert list(Judge().judge(toy(*SMALL, poisoned), [0])) == list(Judge().judge(toy(*SMALL), [0]))
-
-
-def test_a_blinded_federation_has_no_trace_of_its_test_sets(toy):
-    federation = load_federation(toy(*SMALL))
-    blind = blinded(federation)
-    aside = sum(len(each) for each in federation.validation.values())
-    assert sum(len(each) for each in blind.test.values()) == aside > 0
-    assert blind.validation == {}
-    assert blind.train is federation.train
 
 
 def test_with_nothing_aside_a_trial_cannot_be_judged(toy):

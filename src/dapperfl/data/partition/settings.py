@@ -44,10 +44,20 @@ class PartitionSettings:
         "small domain a quarter at most",
         Range(0),
     )
+    blind: bool = setting(
+        False,
+        "evaluate on what the two keys above keep aside, and never on test pictures: to choose by, "
+        "and faster where tests are large",
+    )
 
     def __post_init__(self) -> None:
         """Refuse what is out of range, and what the protocol would not look at."""
         check_settings(self, "data.")
+        if self.blind and not (self.validation or self.reserve):
+            raise ConfigError(
+                "data.blind = true, but nothing is kept aside to evaluate on; set data.reserve (of "
+                "each domain) or data.validation (of each device)"
+            )
         for name, users in _ONLY.items():
             if getattr(self, name) is not None and self.protocol not in users:
                 quoted = ", ".join(f'"{user}"' for user in users)

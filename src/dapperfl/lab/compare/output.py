@@ -35,7 +35,10 @@ def comparison(
     every = series_of(rows)
     title = every[0].base
     tables = standard_tables(every, title, baseline)
-    if all(row.get("validation") for row in rows):
+    if any(row.get("blind") for row in rows):  # accuracies are not of test pictures
+        aside = series_of([row for row in rows if row.get("validation")])
+        tables = [aside_table(aside, title, baseline), cost_table(every, title)]
+    elif all(row.get("validation") for row in rows):
         tables.append(aside_table(every, title, baseline))
     return Document(f"Comparison on {title}", tuple(tables), remarks_on(every, failures))
 

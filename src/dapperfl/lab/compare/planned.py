@@ -23,6 +23,7 @@ _RELEVANT = ("engine.precision",)
 _LATER = {
     "data.root": "none",
     "data.reserve": 0,
+    "data.blind": False,
     "method.dense": "full",
     "method.dense_batches": 2,
     "method.weight_power": 1.0,

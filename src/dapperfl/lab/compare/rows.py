@@ -50,6 +50,8 @@ def row_of(run: Planned, summary: Mapping[str, Any], lines: Sequence[RoundLine])
     if lines[-1].validation:
         aside = marks([fmean(line.validation.values()) for line in lines])["last5"]
         row["validation"] = f"{aside:.4f}"
+    elif config.data.blind:
+        row |= {"validation": row["last5"], "blind": True}
     row["left_out"] = sum(len(line.left_out) for line in lines)
     row |= {name: getattr(run, name) for name in _ABOUT}
     row |= {

@@ -114,8 +114,9 @@ def _blocks(groups: list[Group]) -> dict[str, tuple[str, Callable[[], Markup]]]:
     names = legend(groups)
     return {
         "Learning curves": (
-            "Accuracy of the global model on test pictures after each round. Lines are means over "
-            "seeds; bands go from the lowest to the highest seed.",
+            "Accuracy of the global model after each round, on test pictures, or of runs with "
+            "data.blind on pictures kept aside. Lines are means over seeds; bands go from the "
+            "lowest to the highest seed.",
             lambda: join(names, learning_curves(groups, domains)),
         ),
         "Final accuracy by domain": (

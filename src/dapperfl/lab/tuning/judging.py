@@ -6,11 +6,10 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 
 from dapperfl.data.benchmark import Federation
-from dapperfl.errors import ConfigError, DapperFLError, RunError
+from dapperfl.errors import DapperFLError, RunError
 from dapperfl.lab.build import build_on, load_federation
 from dapperfl.lab.config import Config, FleetConfig
 from dapperfl.lab.summary import marks
-from dapperfl.sim.holdings import kept_aside
 
 
 @dataclass(frozen=True)
@@ -74,22 +73,9 @@ class Judge:
     def _federation(self, config: Config) -> Federation:
         key = (config.seed, config.fleet)
         if key not in self._held:
-            self._held[key] = blinded(load_federation(config))
+            blind = replace(config, data=replace(config.data, blind=True))
+            self._held[key] = load_federation(blind)
         return self._held[key]
-
-
-def blinded(federation: Federation) -> Federation:
-    """Return the federation with what devices keep aside in the place of the test sets.
-
-    Whatever is evaluated afterwards, in a round or at the end, is evaluated on that.
-    """
-    aside = kept_aside(federation)
-    if not aside:
-        raise ConfigError(
-            "no device keeps anything aside to judge trials by; raise data.validation, or give "
-            "the devices more pictures"
-        )
-    return replace(federation, test=aside, validation={}, reserve={})
 
 
 def score_of(rounds: Sequence[Mapping[str, float]]) -> float:
