@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from tests.core import zoo, zoo_functional, zoo_odd
+from tests.core import zoo, zoo_functional, zoo_odd, zoo_pinned
 from torch import nn
 
 from dapperfl.core.channels import ChannelGraph
@@ -278,3 +278,45 @@ def test_groups_without_a_batch_or_group_norm_are_known():
     assert not trace(zoo.MobileNetV2()).ungated
     graph = trace(zoo.Vgg())
     assert {group.name for group in graph.ungated} == {"classifier.0", "classifier.3"}
+
+
+@pytest.mark.parametrize("cls", zoo_pinned.PINNED_NETS)
+def test_layers_beside_calls_without_a_rule_are_cut(cls):
+    assert set(cls.cut) <= sizes(trace(cls())).keys()
+
+
+@pytest.mark.parametrize("cls", [zoo_pinned.WeightNorm, zoo_pinned.CosineHead])
+def test_a_linear_layer_whose_weight_is_computed_is_a_head_too(cls):
+    assert trace(cls()).head == "fc"
+
+
+def test_state_that_a_call_without_a_rule_reads_is_cut_on_no_axis():
+    graph = trace(zoo_pinned.TiedBack())
+    assert graph.axes["there.weight"] == (None, None)
+    graph = trace(zoo_pinned.WeightNorm())
+    assert all(axis is None for n in graph.axes if "original" in n for axis in graph.axes[n])
+
+
+def test_a_net_in_which_nothing_can_be_cut_is_traced_and_says_why():
+    net = nn.Sequential(nn.Flatten(2), nn.GRU(64, 8, batch_first=True))
+    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8))
+    assert not graph.groups
+    assert graph.why_fixed() == 'no channel rule for "gru" in 1 (GRU)'
+
+
+def test_a_shrunk_transformer_is_the_masked_one_in_torchs_fused_kernel():
+    """Outside of trials torch runs the whole layer as one kernel, in evaluation."""
+    net = zoo_pinned.ConvTransformer().eval()
+    graph = trace(net)
+    kept = graph.full().from_lists(graph, {"encoder.layers.0.linear1": [1, 3, 8]})
+    masked = copy.deepcopy(net)
+    masked.load_state_dict(kept.mask(net.state_dict()))
+    with torch.no_grad():
+        ours, theirs = kept.shrink(net).eval()(net.example()), masked(net.example())
+    assert torch.allclose(ours, theirs, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")
+def test_a_scripted_net_is_refused():
+    with pytest.raises(TraceError, match="plain module"):
+        ChannelGraph.trace(torch.jit.script(nn.Linear(3, 5)), torch.zeros(1, 3))

@@ -85,6 +85,23 @@ def test_an_unreachable_budget_names_the_smallest_share():
         keep_for_budget(tiny_graph(), 0.9, scope="inner")
 
 
+def test_an_unreachable_budget_says_what_stays_full_and_why():
+    mixed = nn.Sequential(
+        nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1), nn.Flatten(2), nn.GRU(64, 8, batch_first=True)
+    )
+    graph = ChannelGraph.trace(mixed, torch.zeros(1, 3, 8, 8))
+    with pytest.raises(BudgetError, match=r'what stays full: no channel rule for "gru" in 3'):
+        keep_for_budget(graph, 0.5, scope="all")
+
+
+def test_a_net_in_which_nothing_can_be_cut_takes_rho_zero_alone():
+    whole = nn.Sequential(nn.Flatten(2), nn.GRU(64, 8, batch_first=True))
+    graph = ChannelGraph.trace(whole, torch.zeros(1, 3, 8, 8))
+    assert keep_for_budget(graph, 0.0, scope="all") == {}
+    with pytest.raises(BudgetError, match=r'no channel of this net can be cut; .* "gru" in 1'):
+        keep_for_budget(graph, 0.2, scope="all")
+
+
 @pytest.mark.parametrize("rho", [-0.1, 1.0, float("nan")])
 def test_a_rho_that_is_no_share_is_refused(rho):
     with pytest.raises(BudgetError, match="rho must be"):

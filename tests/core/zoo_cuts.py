@@ -4,6 +4,7 @@ import torch
 from tests.core.zoo import SQUARE_NETS
 from tests.core.zoo_functional import FUNCTIONAL_NETS
 from tests.core.zoo_odd import ODD_NETS
+from tests.core.zoo_pinned import PINNED_NETS
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -13,7 +14,7 @@ from dapperfl.core.rng import generator
 from dapperfl.core.scores import random_scores
 from dapperfl.core.trial import NoDropout
 
-ZOO = [*SQUARE_NETS, *FUNCTIONAL_NETS, *ODD_NETS]
+ZOO = [*SQUARE_NETS, *FUNCTIONAL_NETS, *ODD_NETS, *PINNED_NETS]
 
 
 def build(cls):

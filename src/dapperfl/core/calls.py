@@ -29,6 +29,17 @@ class Call:
         """Return all tensors among the arguments."""
         return list(tensors_in((self.args, self.kwargs)))
 
+    def results(self) -> list[Tensor]:
+        """Return all tensors the call made or wrote into: `x[0] = y` returns none, and writes x."""
+        found = list(tensors_in(self.out if self.out is not None else self.args[:1]))
+        return found + [t._base for t in found if t._base is not None and self.writes]
+
+    @property
+    def writes(self) -> bool:
+        """Tell whether the call changed one of its operands in place."""
+        outs = {id(tensor) for tensor in tensors_in(self.out)}
+        return self.out is None or any(id(operand) in outs for operand in self.operands())
+
     def __str__(self) -> str:
         return f'"{self.name}" in {self.where or "the top module"} ({type(self.module).__name__})'
 
@@ -61,11 +72,12 @@ def canonical_name(func: Callable[..., Any]) -> str:
 
 # fmt: off
 _OPERATORS = {"add", "sub", "mul", "div", "truediv", "floordiv", "pow", "mod", "matmul"}
-_METHODS = {"getitem", "neg", "abs", "gt", "lt", "ge", "le", "eq", "ne", "pos", "len"}
+_METHODS = {"getitem", "neg", "abs", "gt", "lt", "ge", "le", "eq", "ne", "pos", "len", "invert"}
 _ALIASES = {
     "truediv": "div", "true_divide": "div", "divide": "div", "multiply": "mul", "rsub": "sub",
     "subtract": "sub", "mod": "remainder", "concat": "cat", "concatenate": "cat",
     "absolute": "abs", "negative": "neg", "positive": "pos", "clip": "clamp",
+    "bitwise_not": "invert", "logical_not": "invert",
     "swapaxes": "transpose", "swapdims": "transpose", "moveaxis": "movedim",
     "greater": "gt", "less": "lt", "greater_equal": "ge", "less_equal": "le",
 }

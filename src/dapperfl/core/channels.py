@@ -5,7 +5,8 @@ that must share one fate into groups, and then tries the result (`trial`): a net
 channels cut off must compute what the masked full net computes. No architecture is known by name.
 """
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +14,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from dapperfl.core.calls import tensors_in
 from dapperfl.core.families import families
@@ -24,6 +26,8 @@ from dapperfl.core.trial import MISFITS, Trial, private_rng
 from dapperfl.errors import TraceError
 
 Scope = Literal["inner", "all"]
+OUTPUT = "the net's output"
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,7 @@ class ChannelGraph:
     gates: frozenset[str]  # weights and biases of batch and group norms
     arithmetic: tuple[Arithmetic, ...]
     resizes: tuple[Resize, ...]
-    fixed: Mapping[str, str]  # groups that stay full, and why
+    fixed: Mapping[str, str]  # groups and calls that stay full, and why
     head: str | None  # the linear layer that makes the logits
 
     @classmethod
@@ -66,12 +70,17 @@ class ChannelGraph:
             example: A batch of inputs; its first entry is enough.
 
         Raises:
-            TraceError: If an operation has no channel rule, or cut nets do not work.
+            TraceError: If values of activations leave torch, or cut nets do not work.
         """
+        if any(isinstance(module, torch.jit.ScriptModule) for module in net.modules()):
+            raise TraceError("the calls of a scripted module cannot be seen; give the plain module")
         net = copy_net(net).eval().requires_grad_(True)
         batch = example[:1].detach().repeat(2, *[1] * (example.dim() - 1))
         with private_rng(batch.device):
             trace, head = _watched(copy_net(net), batch)
+            if trace.unruled:
+                logger.warning("part of the net stays uncut: %s", _listed(trace.unruled.values()))
+                trace.arithmetic.append(_uncut_work(copy_net(net), batch, trace))
         graph = _assemble(net, trace, head)
         return _without(graph, Trial(graph, net, batch).unfit())
 
@@ -107,6 +116,10 @@ class ChannelGraph:
         before = flags[channels].cumsum(0)[ends - 1]
         return places, before.diff(prepend=before.new_zeros(1)).tolist()
 
+    def why_fixed(self) -> str:
+        """Say in a line what stays full and why; the output's channels always do."""
+        return _listed(why for why in self.fixed.values() if why != OUTPUT)
+
     def full(self) -> Submodel:
         """Return the submodel that keeps everything."""
         return Submodel(self, {})
@@ -125,25 +138,45 @@ class ChannelGraph:
         raise KeyError(f'no channel group "{name}"; there are {[g.name for g in self.groups]}')
 
 
+def _listed(reasons: Iterable[str], most: int = 2) -> str:
+    """Join a few reasons, and count the others."""
+    different = list(dict.fromkeys(reasons))
+    more = f"; and {len(different) - most} more in ChannelGraph.fixed"
+    return "; ".join(different[:most]) + (more if len(different) > most else "")
+
+
 def _watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
     """Watch a net in evaluation mode, and in training mode if parts of it run only there."""
     trace = new_trace(net, len(batch))
     out = watch(net, trace, batch, apply_rule)
     if all(trace.shadow(tensor) is None for tensor in tensors_in(out)):
         raise TraceError("the net's output does not depend on its input; check forward()")
-    trace.pin_all(out, "the net's output")
+    trace.pin_all(out, OUTPUT)
     head = _head(trace, out)
     if any((name, 0) not in trace.axes for name, p in net.named_parameters() if p.dim() > 1):
         counted = list(trace.arithmetic)
         with suppress(TraceError, *MISFITS):  # what is missed here, the trial will find
-            trace.pin_all(watch(net.train(), trace, batch, apply_rule), "the net's output")
+            trace.pin_all(watch(net.train(), trace, batch, apply_rule), OUTPUT)
         trace.arithmetic[:] = counted
+    trace.pin_whole()
     return trace, head
+
+
+def _uncut_work(net: nn.Module, batch: Tensor, trace: Trace) -> Arithmetic:
+    """Count what no rule counts, such as recurrent layers: what torch sees beyond the rules."""
+    shapes = {name: tensor.shape for name, tensor in named_tensors(net)}
+    known = sum(shapes[w.weight].numel() * w.positions for w in trace.arithmetic if not w.norm)
+    counter = FlopCounterMode(display=False)
+    with suppress(*MISFITS), counter:
+        net(batch.clone())
+    macs = counter.get_total_flops() // (2 * len(batch))
+    return Arithmetic("", max(macs - known, 0), first=False)
 
 
 def _head(trace: Trace, out: object) -> str | None:
     """Find the linear layer that made the logits, if one layer alone did."""
-    shadow = trace.shadow(next(tensors_in(out)))
+    first = next(tensors_in(out))
+    shadow = trace.shadow(first)
     logits = slim(shadow).flatten().tolist() if shadow is not None else []
     for producer in trace.producers:
         own = list(producer.channels())
@@ -151,7 +184,8 @@ def _head(trace: Trace, out: object) -> str | None:
             roots = {trace.ties.root(channel) for channel in own}
             tied = [n for n in range(len(trace.ties)) if trace.ties.root(n) in roots]
             return producer.where if tied == own else None
-    return None
+    made_by_computed = all(channel == NO_CHANNEL for channel in logits)
+    return trace.last_linear[1] if made_by_computed and first is trace.last_linear[0] else None
 
 
 def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
@@ -159,7 +193,7 @@ def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
     number = torch.full((len(trace.ties) + 1,), NO_CHANNEL)  # the last entry: no channel
     groups: list[Group] = []
     bundles: dict[Group, Tensor] = {}
-    fixed: dict[str, str] = {}
+    fixed = dict(trace.unruled)
     for family in families(trace):
         if family.reason:
             fixed[family.name] = family.reason
@@ -184,7 +218,7 @@ def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
         sizes={name: tensor.element_size() for name, tensor in state.items()},
         writers=tuple(writer for writer in trace.writers if writer[0] in parameters),
         gates=frozenset(trace.gates),
-        arithmetic=tuple(work for work in trace.arithmetic if work.weight in state),
+        arithmetic=tuple(w for w in trace.arithmetic if w.weight in state or not w.weight),
         resizes=tuple(replace(r, channels=number[r.channels]) for r in trace.resizes),
         fixed=fixed,
         head=head,

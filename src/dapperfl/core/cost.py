@@ -39,7 +39,7 @@ def cost(submodel: Submodel) -> Cost:
     entries = {name: prod(shape) for name, shape in shapes.items()}
     macs = train_flops = 0
     for layer in graph.arithmetic:
-        work = entries[layer.weight] * layer.positions
+        work = entries.get(layer.weight, 1) * layer.positions
         macs += 2 * work if layer.norm else work
         if not layer.norm:  # forward, gradient of the weight, and of the input if one is wanted
             train_flops += 2 * work * (2 if layer.first else 3)
@@ -79,7 +79,7 @@ def keep_for_budget(
     steps = _steps(graph, scope, multiple)
     while (smallest := sizes.of(steps)[0]) > budget:
         if multiple == 1:
-            raise _unreachable(rho, scope, smallest / dense_parameters)
+            raise _unreachable(graph, rho, scope, smallest / dense_parameters)
         multiple //= 2
         steps = _steps(graph, scope, multiple)
     counts = _uniform(sizes, steps, budget)
@@ -100,11 +100,16 @@ def _steps(graph: "ChannelGraph", scope: "Scope", multiple: int) -> dict["Group"
     return {g: min(lcm(multiple, g.bundle), g.size) for g in graph.in_scope(scope)}
 
 
-def _unreachable(rho: float, scope: str, share: float) -> BudgetError:
-    hint = ' or scope "all"' if scope == "inner" else ""
+def _unreachable(graph: "ChannelGraph", rho: float, scope: "Scope", share: float) -> BudgetError:
+    why = f"; what stays full: {graph.why_fixed()}" if graph.why_fixed() else ""
+    if not graph.groups:
+        return BudgetError(
+            f"rho = {rho}, but no channel of this net can be cut; choose rho = 0{why}"
+        )
+    hint = ' or scope "all"' if len(graph.in_scope(scope)) < len(graph.groups) else ""
     return BudgetError(
         f"rho = {rho} leaves {1 - rho:.4f} of the parameters, but the smallest submodel with scope "
-        f'"{scope}" has {share:.4f}; choose rho ≤ {floor((1 - share) * 1e4) / 1e4}{hint}'
+        f'"{scope}" has {share:.4f}; choose rho ≤ {floor((1 - share) * 1e4) / 1e4}{hint}{why}'
     )
 
 

@@ -34,7 +34,7 @@ def first_shadow(trace: Trace, call: Call) -> Tensor:
     "alpha_dropout feature_dropout feature_alpha_dropout contiguous clone detach data "
     "requires_grad to type type_as float double half bfloat16 long int cpu cuda zeros_like "
     "ones_like "
-    "full_like empty_like rand_like randn_like fill zero bernoulli uniform normal"
+    "invert full_like empty_like rand_like randn_like fill zero bernoulli uniform normal"
 )
 def keeps(trace: Trace, call: Call) -> Tensor:
     """Entry by entry: the channels stay what they are."""

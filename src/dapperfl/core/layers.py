@@ -2,8 +2,9 @@
 
 A rule reads a call's arguments and returns the shadows of its results. Three answers are possible:
 the operation keeps, creates, ties or reorders channels; it mixes them, so they are pinned and stay
-full; or there is no rule, and the net is refused by name. Nothing is guessed. Here are the rules of
-layers with weights; those of other operations are in `elementwise` and `reshaping`.
+full; or there is no rule that fits, and then all that the call reads stays as it is, channels and
+weights alike. Nothing is guessed. Here are the rules of layers with weights; those of other
+operations are in `elementwise` and `reshaping`.
 """
 
 from typing import Any
@@ -20,7 +21,7 @@ from dapperfl.core.elementwise import (
     multiplies,
     vector_of,
 )
-from dapperfl.core.reshaping import mixes, moves, picks, replay, reshapes
+from dapperfl.core.reshaping import extremes, mixes, moves, picks, replay, reshapes
 from dapperfl.core.shadows import blank, spread, varies
 from dapperfl.core.tracing import Arithmetic, Resize, Rules, Trace
 from dapperfl.errors import TraceError
@@ -34,6 +35,7 @@ _QUESTIONS = {
     "layout", "type", "stride", "element_size", "itemsize", "nbytes", "requires_grad", "grad_fn",
     "names", "get_device", "storage_offset", "data_ptr", "grad", "__hash__", "__repr__",
     "__format__", "__dir__", "set requires_grad", "retain_grad", "register_hook", "output_nr",
+    "nested_tensor_from_mask_left_aligned",  # asked of a mask by nn.TransformerEncoder
 }
 # fmt: on
 # Calls that read only the type or the shape of their second operand.
@@ -44,24 +46,32 @@ def apply_rule(trace: Trace, call: Call) -> None:
     """Work out the shadows of a call's results.
 
     Raises:
-        TraceError: If there is no rule for the call, or it does not fit.
+        TraceError: If the values of activations leave torch.
     """
     outs = list(tensors_in(call.out))
     read = call.operands()[:1] if call.name in _LIKENESSES else call.operands()
     if all(trace.shadow(operand) is None for operand in read):
-        _follow_learnt(trace, call)
-    elif not outs:
-        if call.name not in _QUESTIONS and not call.name.startswith("is_"):
-            raise _unknown(call) if call.out is None else _leaves_torch(call)
-    elif call.name not in RULES:
-        raise _unknown(call)
-    else:
-        for out, shadow in zip(outs, _shadows(trace, call), strict=True):
-            trace.set_shadow(out, shadow)
+        _follow_learnt(trace, call, read)
+    elif outs or not (call.name in _QUESTIONS or call.name.startswith("is_")):
+        if not outs and call.out is not None:
+            raise _leaves_torch(call)
+        try:
+            shadows = _shadows(trace, call)
+        except TraceError as error:
+            _leave_alone(trace, call, str(error))
+        else:
+            _keep_computed(trace, call, read)
+            for out, shadow in zip(outs, shadows, strict=True):
+                trace.set_shadow(out, shadow)
+            for base in call.results()[len(outs) :]:  # written through a view
+                if trace.shadow(base) is None:
+                    trace.set_shadow(base, blank(base.shape))
 
 
 def _shadows(trace: Trace, call: Call) -> list[Tensor]:
     """Run a rule, and make sure that it fits the use."""
+    if call.name not in RULES:
+        raise TraceError(f"no channel rule for {call}")
     try:
         result = RULES[call.name](trace, call)
     except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
@@ -73,8 +83,32 @@ def _shadows(trace: Trace, call: Call) -> list[Tensor]:
     return shadows
 
 
-def _follow_learnt(trace: Trace, call: Call) -> None:
-    """Look at a call without activations: it may reshape a learnt vector before its use."""
+def _leave_alone(trace: Trace, call: Call, reason: str) -> None:
+    """Keep all that a call reads as it is; then what it makes holds no channels."""
+    trace.unruled.setdefault(f"{call.where}.{call.name}".lstrip("."), reason)
+    trace.pin_all((call.args, call.kwargs), reason)
+    for operand in call.operands():
+        trace.keep_whole(operand, reason)
+    for result in call.results():
+        trace.pin_all(result, reason)
+        trace.set_shadow(result, blank(result.shape))
+
+
+def _keep_computed(trace: Trace, call: Call, read: list[Tensor]) -> None:
+    """Keep the state whole that an operand was computed from in a way that no rule follows."""
+    follows = RULES[call.name] in (adds, multiplies, extremes)  # learnt vectors
+    for operand in read:
+        known = trace.is_state(operand) or (follows and vector_of(trace, operand))
+        if trace.shadow(operand) is None and not known:
+            trace.keep_whole(operand, f"a tensor computed from it is used by {call}")
+
+
+def _follow_learnt(trace: Trace, call: Call, read: list[Tensor]) -> None:
+    """Look at a call without activations: it may compute a weight, or reshape a learnt vector."""
+    if not call.name.startswith("new_") and not call.name.endswith("_like"):  # shapes, no values
+        names = frozenset(name for operand in read for name in trace.origin(operand))
+        for result in call.results():
+            trace.set_origin(result, names)
     if not isinstance(call.out, Tensor) or not any(vector_of(trace, t) for t in call.operands()):
         return
     rule = RULES.get(call.name)
@@ -83,13 +117,6 @@ def _follow_learnt(trace: Trace, call: Call) -> None:
     elif rule in (moves, picks, reshapes):
         positions = replay(call, lambda t: v.positions if (v := vector_of(trace, t)) else None)
         follow_vector(trace, call, positions=positions)
-
-
-def _unknown(call: Call) -> TraceError:
-    return TraceError(
-        f"no channel rule for {call}; add one to dapperfl/core/layers.py, "
-        "or write the layer with operations listed there"
-    )
 
 
 def _leaves_torch(call: Call) -> TraceError:
@@ -106,10 +133,7 @@ def weight_of(trace: Trace, call: Call, position: int, name: str = "weight") -> 
     """Return the weight of a layer, which must be a parameter to be cut."""
     weight = call.arg(position, name)
     if not trace.is_state(weight):
-        raise TraceError(
-            f"the {name} of {call} is computed, not a parameter of the net, so it cannot be cut; "
-            "remove the parametrisation (weight norm, spectral norm) or fold it first"
-        )
+        raise TraceError(f"the {name} of {call} is computed, so it cannot be cut")
     assert isinstance(weight, Tensor)
     return weight
 
@@ -269,8 +293,8 @@ def layer_norm(trace: Trace, call: Call) -> Tensor:
 
 def refresh_sizes(module: nn.Module) -> None:
     """Make a layer's size attributes say what its weight is; norms are resized by the graph."""
-    weight = getattr(module, "weight", None)
-    if not isinstance(weight, Tensor):
+    weight = module._parameters.get("weight")  # a computed one is never cut, and may be costly
+    if weight is None:
         return
     if isinstance(module, nn.modules.conv._ConvTransposeNd):
         module.in_channels, module.out_channels = weight.shape[0], weight.shape[1] * module.groups

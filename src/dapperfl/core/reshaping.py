@@ -269,5 +269,8 @@ def extremes(trace: Trace, call: Call) -> Any:
 )
 def mixes(trace: Trace, call: Call) -> list[Tensor]:
     """Entries of different channels meet: all of them stay full."""
-    trace.pin_all((call.args, call.kwargs), f"mixed by {call}")
+    reason = f"mixed by {call}"
+    trace.pin_all((call.args, call.kwargs), reason)
+    for operand in call.operands():
+        trace.keep_whole(operand, reason)
     return [blank(out.shape) for out in tensors_in(call.out)]

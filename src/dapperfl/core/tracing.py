@@ -51,7 +51,7 @@ class Producer:
 class Arithmetic:
     """Multiplications of one layer, as a product of a state tensor's size and positions."""
 
-    weight: str
+    weight: str  # empty: work that no cut makes less
     positions: int  # per sample
     first: bool  # fed by the image itself, so no gradient flows further down
     norm: bool = False
@@ -94,6 +94,10 @@ class Trace:
     gates: set[str] = field(default_factory=set)
     arithmetic: list[Arithmetic] = field(default_factory=list)
     resizes: list[Resize] = field(default_factory=list)
+    origins: dict[int, tuple[Tensor, frozenset[str]]] = field(default_factory=dict)
+    whole: dict[str, str] = field(default_factory=dict)  # state tensor -> why no axis is cut
+    unruled: dict[str, str] = field(default_factory=dict)  # call -> why all it reads stays
+    last_linear: tuple[Any, str] = (None, "")  # its output and its name
 
     def shadow(self, tensor: Any) -> Tensor | None:
         """Return the shadow of an activation, or None for anything else."""
@@ -111,6 +115,27 @@ class Trace:
     def is_state(self, tensor: Any) -> bool:
         """Tell whether this is a parameter or buffer of the net."""
         return id(tensor) in self.names
+
+    def origin(self, tensor: Tensor) -> frozenset[str]:
+        """Return the names of the state that a tensor is, or was computed from."""
+        known = self.origins.get(id(tensor))
+        return frozenset(self.state_names(tensor)) | (known[1] if known else frozenset())
+
+    def set_origin(self, tensor: Tensor, names: frozenset[str]) -> None:
+        """Remember what a tensor was computed from (and the tensor, as with shadows)."""
+        if names:
+            self.origins[id(tensor)] = (tensor, names)
+
+    def keep_whole(self, tensor: Tensor, reason: str) -> None:
+        """Say that the state behind a tensor is cut on no axis, whoever else uses it."""
+        for name in self.origin(tensor):
+            self.whole.setdefault(name, reason)
+
+    def pin_whole(self) -> None:
+        """Pin the channels of all state that stays whole; its uses may have come in any order."""
+        for (name, _), channels in self.axes.items():
+            if name in self.whole:
+                self.pin(channels, self.whole[name])
 
     def create(self, tensor: Tensor, axis: int, call: Call) -> Tensor:
         """Return the channels that a weight's axis creates; new ones on its first use."""
@@ -206,8 +231,10 @@ class Watcher(TorchFunctionMode):
 
         return enter
 
-    def _leave(self, *_: Any) -> None:
-        self.stack.pop()
+    def _leave(self, module: nn.Module, _: Any, out: Any) -> None:
+        name, _ = self.stack.pop()
+        if isinstance(module, nn.Linear):
+            self.trace.last_linear = (out, name)
 
     def __torch_function__(
         self,
