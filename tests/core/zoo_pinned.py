@@ -5,7 +5,7 @@
 
 import torch
 from tests.core.zoo import CLASSES, Net, conv_bn
-from torch import Tensor, nn
+from torch import nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
 
@@ -31,7 +31,7 @@ class ConvTransformer(PinnedNet):
 
 
 class Attention(PinnedNet):
-    """nn.MultiheadAttention with a residual, and its weights used as a second output."""
+    """nn.MultiheadAttention with a residual, and its weights looked at as well."""
 
     cut = ("stem.0", "mlp.0")
 
@@ -47,7 +47,8 @@ class Attention(PinnedNet):
         y = self.norm(x)
         y, weights = self.heads(y, y, y)
         x = x + y
-        return self.fc((x + self.mlp(x)).mean(1)), weights
+        x = x + self.mlp(x)
+        return self.fc((weights @ x).mean(1))
 
 
 class Recurrent(PinnedNet):
@@ -69,7 +70,7 @@ class Recurrent(PinnedNet):
 
 
 class Bag(PinnedNet):
-    """A bag of tokens, and a perceptron behind it."""
+    """A bag of tokens (levels of brightness), and a perceptron behind it."""
 
     cut = ("mid",)
 
@@ -77,11 +78,9 @@ class Bag(PinnedNet):
         super().__init__()
         self.bag, self.mid, self.fc = nn.EmbeddingBag(11, 6), nn.Linear(6, 8), nn.Linear(8, CLASSES)
 
-    def example(self, batch: int = 2) -> Tensor:
-        return torch.arange(batch * 7).reshape(batch, 7) % 11
-
     def forward(self, x):
-        return self.fc(self.mid(self.bag(x)).relu())
+        tokens = (4 * x.flatten(1) + 5).long().clamp(0, 10)
+        return self.fc(self.mid(self.bag(tokens)).relu())
 
 
 class SpatialTransformer(PinnedNet):

@@ -52,20 +52,28 @@ def apply_rule(trace: Trace, call: Call) -> None:
     read = call.operands()[:1] if call.name in _LIKENESSES else call.operands()
     if all(trace.shadow(operand) is None for operand in read):
         _follow_learnt(trace, call, read)
-    elif outs or not (call.name in _QUESTIONS or call.name.startswith("is_")):
-        if not outs and call.out is not None:
-            raise _leaves_torch(call)
+    elif not outs and (call.name in _QUESTIONS or call.name.startswith("is_")):
+        pass
+    elif not outs and call.out is not None:
+        raise _leaves_torch(call)
+    else:
         try:
             shadows = _shadows(trace, call)
         except TraceError as error:
             _leave_alone(trace, call, str(error))
         else:
             _keep_computed(trace, call, read)
-            for out, shadow in zip(outs, shadows, strict=True):
-                trace.set_shadow(out, shadow)
-            for base in call.results()[len(outs) :]:  # written through a view
-                if trace.shadow(base) is None:
-                    trace.set_shadow(base, blank(base.shape))
+            _cast(trace, call, shadows)
+
+
+def _cast(trace: Trace, call: Call, shadows: list[Tensor]) -> None:
+    """Give a call's results their shadows; what was written through a view gets one as well."""
+    outs = list(tensors_in(call.out))
+    for out, shadow in zip(outs, shadows, strict=True):
+        trace.set_shadow(out, shadow)
+    for base in call.results()[len(outs) :]:
+        if trace.shadow(base) is None:
+            trace.set_shadow(base, blank(base.shape))
 
 
 def _shadows(trace: Trace, call: Call) -> list[Tensor]:

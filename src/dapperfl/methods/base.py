@@ -88,6 +88,14 @@ class Method:
         """How the global model gets its batch-norm statistics."""
         return "average"
 
+    @property
+    def needs_representation(self) -> bool:
+        """Whether a hook asks for `net.split` or `net.at`: then the net must end in a linear layer.
+
+        It is asked before the first round, in which the hook may not want it yet.
+        """
+        return False
+
     # --- server ---
 
     def compact(self, server: ServerState, rho: float) -> Submodel:

@@ -79,6 +79,11 @@ class DapperFL(MeasuringMethod):
                 'dense = "never" the weak ones never hold; choose "average", or dense = "full"'
             )
 
+    @property
+    def needs_representation(self) -> bool:
+        """The regulariser is the norm of z."""
+        return self.gamma > 0
+
     def compact(self, server: ServerState, rho: float) -> Submodel:
         """Prune the global model, as a device would without tuning it first."""
         return self.prune(server.model, rho)

@@ -80,6 +80,11 @@ class FedSR(MeasuringMethod):
         "paper": {"l2r_power": 2},
     }
 
+    @property
+    def needs_representation(self) -> bool:
+        """The probabilistic layer stands before the predictor."""
+        return True
+
     def prepare(self, net: nn.Module, head: str | None) -> nn.Module:
         """Put the probabilistic layer before the predictor."""
         predictor = net.get_submodule(head) if head is not None else None

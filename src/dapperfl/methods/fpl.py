@@ -38,6 +38,11 @@ class FPL(MeasuringMethod):
         "paper": {"unbiased_reduce": "sum"},
     }
 
+    @property
+    def needs_representation(self) -> bool:
+        """Prototypes are means of representations, whatever the weights of the terms."""
+        return True
+
     def assign(
         self, server: ServerState, device: Device, epochs: int, dice: Dice
     ) -> Assignment | None:

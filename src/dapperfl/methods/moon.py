@@ -24,6 +24,11 @@ class Moon(MeasuringMethod):
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}, "release": {"mu": 5.0}}
 
+    @property
+    def needs_representation(self) -> bool:
+        """The contrast is between representations."""
+        return self.mu > 0
+
     def loss(self, net: Net, batch: Batch, work: Work) -> Tensor:
         """Return cross-entropy plus mu times the contrast; none in a client's first round."""
         if self.mu == 0 or not work.memory:

@@ -73,9 +73,15 @@ def prepared(method: Method, net: nn.Module, example: Tensor) -> tuple[nn.Module
 
     Raises:
         TraceError: If the net cannot be traced.
-        ConfigError: If it does not return logits.
+        ConfigError: If it does not return logits, or has no representation where one is needed.
     """
     plain = ChannelGraph.trace(net.to(example.device), example)
+    if method.needs_representation and plain.head is None:
+        raise ConfigError(
+            f"{type(method).__name__} needs the representation before the last layer, but the "
+            "net's logits are not made by an nn.Linear layer; end the net with one, or choose a "
+            "method or settings without it, such as fedavg or, for dapperfl, method.gamma=0"
+        )
     ready = method.prepare(net, plain.head).to(example.device)
     _check_logits(ready, example)
     return ready, plain if ready is net else ChannelGraph.trace(ready, example)

@@ -90,7 +90,7 @@ class Simulator:
 
     Args:
         method: The algorithm, e.g. `DapperFL()`.
-        net: Any module whose layers have channel rules; its weights are the initial ones.
+        net: Any module that returns logits; its weights are the initial ones.
         federation: Devices, their data, and the test sets.
         train: The clients' optimiser settings.
         seed: Decides batches, dropout and who takes part.

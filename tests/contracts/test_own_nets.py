@@ -1,0 +1,88 @@
+"""Nets that are not ours: they train with any method, or the run says why not before it starts."""
+
+from typing import Any
+
+import pytest
+import torch
+from tests.contracts.worlds import TRAIN, federation
+from tests.core.zoo import conv_bn
+from tests.core.zoo_pinned import PINNED_NETS, Prototypes
+from torch import nn
+
+from dapperfl import methods
+from dapperfl.errors import BudgetError, ConfigError
+from dapperfl.methods.base import Method
+from dapperfl.methods.dapperfl import DapperFL
+from dapperfl.sim.simulator import Simulator
+
+GAMMA_FREE = {"dapperfl": {"gamma": 0.0}}  # for nets without a linear head
+
+
+def simulator(method: Method, net: nn.Module, *rhos: float) -> Simulator:
+    """Return a small world of 8×8 pictures for a net, two rounds ahead of it."""
+    return Simulator(method=method, net=net, federation=federation(rhos), train=TRAIN, rounds=2)
+
+
+def seeded(build: Any) -> nn.Module:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net: nn.Module = build()
+    return net
+
+
+def pooled() -> nn.Module:
+    """A net in SqueezeNet's manner: its logits are the channels of a convolution, pooled."""
+    pool = nn.AdaptiveAvgPool2d(1)
+    return nn.Sequential(conv_bn(3, 8), conv_bn(8, 8), nn.Conv2d(8, 5, 1), pool, nn.Flatten())
+
+
+def recurrent() -> nn.Module:
+    class Rows(nn.Module):
+        """Nothing in it can be cut."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.rnn = nn.GRU(24, 5, batch_first=True)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            states: torch.Tensor = self.rnn(x.permute(0, 2, 1, 3).flatten(2))[0]
+            return states[:, -1]
+
+    return Rows()
+
+
+@pytest.mark.parametrize("name", ["dapperfl", "heterofl", "fedavg"])
+@pytest.mark.parametrize("cls", PINNED_NETS)
+def test_nets_with_calls_that_have_no_rule_train_and_shrink(cls, name):
+    settings = GAMMA_FREE.get(name, {}) if cls is Prototypes else {}
+    world = simulator(methods.load(name)(**settings), seeded(cls), 0.0, 0.1)
+    sizes = [level.parameters for level in world.levels()]
+    assert (sizes[1] < sizes[0]) is (name != "fedavg")
+    records = list(world.rounds())
+    assert len(records) == 2
+    assert not any(record.left_out for record in records)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_method_trains_a_net_without_a_linear_head_or_refuses_it_at_once(name):
+    method = methods.load(name)()
+    if method.needs_representation:
+        with pytest.raises(ConfigError, match=r"needs the representation .* nn\.Linear"):
+            simulator(method, seeded(pooled), 0.0, 0.4)
+    else:
+        records = list(simulator(method, seeded(pooled), 0.0, 0.4).rounds())
+        assert len(records) == 2
+        assert not any(record.left_out for record in records)
+
+
+@pytest.mark.parametrize(("name", "off"), [("dapperfl", "gamma"), ("moon", "mu")])
+def test_a_method_whose_term_is_off_needs_no_representation(name, off):
+    world = simulator(methods.load(name)(**{off: 0.0}), seeded(pooled), 0.0)
+    assert not any(record.left_out for record in world.rounds())
+
+
+def test_a_net_in_which_nothing_can_be_cut_trains_on_full_devices_alone():
+    method = DapperFL(gamma=0.0)
+    assert not any(record.left_out for record in simulator(method, recurrent(), 0.0).rounds())
+    with pytest.raises(BudgetError, match=r'no channel of this net .* "gru" in rnn'):
+        next(simulator(method, recurrent(), 0.0, 0.4).rounds())
