@@ -3,12 +3,15 @@
 import importlib.util
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.testing
 
+from dapperfl.cli import app
 from dapperfl.lab.compare.planned import Base, plan_runs
 from dapperfl.lab.compare.rows import read_rows
 from dapperfl.lab.compare.variants import Variant
@@ -46,6 +49,23 @@ def test_code_in_the_documents_runs(code, tmp_path, monkeypatch):
     names: dict[str, Any] = {"__name__": "document"}
     exec(compile(code, "<document>", "exec"), names)
     assert names.keys() - {"__name__", "__builtins__"}, "a block that does nothing shows nothing"
+
+
+def test_the_command_for_ones_own_net_trains_it(tmp_path, monkeypatch, minidigits_root):
+    page = (ROOT / "docs/own-net.md").read_text()
+    [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "mynet.py").write_text(code.partition("\n\n\n# What can be cut")[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("DAPPERFL_DATA", str(minidigits_root))
+    small = ["fleet.devices=4", "fleet.rhos=[0,0.4]", "data.fraction=0.05", "train.epochs=1"]
+    small += ["rounds=1", "engine.name=loop", "engine.device=cpu"]
+    runner = typer.testing.CliRunner()
+    for line in re.findall(r"^PYTHONPATH=\. dapperfl (.*)$", page, re.MULTILINE):
+        settings = [part for each in small for part in ("--set", each)]
+        done = runner.invoke(app, [*shlex.split(line), *settings], prog_name="dapperfl")
+        assert done.exit_code == 0, (line, done.output)
+    assert list(tmp_path.glob("runs/*/summary.json"))
 
 
 def load_script(path: str) -> Any:

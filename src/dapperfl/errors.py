@@ -2,7 +2,7 @@
 
 DapperFLError
 ├── ConfigError      a key, a value or a file of the configuration is wrong
-├── TraceError       a net holds an operation the channel graph has no rule for
+├── TraceError       a net whose channels cannot be traced
 ├── BudgetError      no submodel is small enough for the asked rho
 ├── MessageError     a message between server and client does not fit the net
 ├── DataError        a benchmark is missing, damaged or too small
@@ -22,7 +22,7 @@ class ConfigError(DapperFLError):
 
 
 class TraceError(DapperFLError):
-    """A net holds an operation the channel graph has no rule for."""
+    """A net's channels cannot be traced."""
 
 
 class BudgetError(DapperFLError):

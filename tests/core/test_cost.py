@@ -94,6 +94,19 @@ def test_an_unreachable_budget_says_what_stays_full_and_why():
         keep_for_budget(graph, 0.5, scope="all")
 
 
+def test_a_narrow_net_is_far_below_its_budget_at_a_coarse_multiple():
+    """docs/deviations.md says how far."""
+    net = nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3),
+        nn.BatchNorm2d(16), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 10),
+    )  # fmt: skip
+    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8))
+    scores = random_scores(graph, generator(0))
+    dense = cost(graph.full()).parameters
+    shares = [cost(scores.top(0.2, multiple=m)).parameters / dense for m in (8, 1)]
+    assert [round(share, 2) for share in shares] == [0.58, 0.79]
+
+
 def test_a_net_in_which_nothing_can_be_cut_takes_rho_zero_alone():
     whole = nn.Sequential(nn.Flatten(2), nn.GRU(64, 8, batch_first=True))
     graph = ChannelGraph.trace(whole, torch.zeros(1, 3, 8, 8))

@@ -79,7 +79,9 @@ class ChannelGraph:
         with private_rng(batch.device):
             trace, head = _watched(copy_net(net), batch)
             if trace.unruled:
-                logger.warning("part of the net stays uncut: %s", _listed(trace.unruled.values()))
+                logger.warning(
+                    "part of the net stays uncut: %s", _listed(trace.unruled.values(), 1)
+                )
                 trace.arithmetic.append(_uncut_work(copy_net(net), batch, trace))
         graph = _assemble(net, trace, head)
         return _without(graph, Trial(graph, net, batch).unfit())
