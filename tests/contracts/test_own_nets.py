@@ -6,11 +6,11 @@ import pytest
 import torch
 from tests.contracts.worlds import TRAIN, federation
 from tests.core.zoo import conv_bn
-from tests.core.zoo_pinned import PINNED_NETS, Prototypes
+from tests.core.zoo_pinned import PINNED_NETS, Prototypes, WeightNorm
 from torch import nn
 
 from dapperfl import methods
-from dapperfl.errors import BudgetError, ConfigError
+from dapperfl.errors import BudgetError, ConfigError, TraceError
 from dapperfl.methods.base import Method
 from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.sim.simulator import Simulator
@@ -79,6 +79,11 @@ def test_a_method_trains_a_net_without_a_linear_head_or_refuses_it_at_once(name)
 def test_a_method_whose_term_is_off_needs_no_representation(name, off):
     world = simulator(methods.load(name)(**{off: 0.0}), seeded(pooled), 0.0)
     assert not any(record.left_out for record in world.rounds())
+
+
+def test_fedsr_refuses_a_last_layer_whose_weight_is_computed():
+    with pytest.raises(TraceError, match='not computed, as of "fc"'):
+        simulator(methods.load("fedsr")(), seeded(WeightNorm), 0.0)
 
 
 def test_a_net_in_which_nothing_can_be_cut_trains_on_full_devices_alone():

@@ -266,6 +266,11 @@ UNRULED: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] =
         {"c": conv(3, 8), "n": nn.BatchNorm2d(8), "fc": nn.Linear(8, 5)},
         {}, {"c": "a tensor computed from it"},
     ),
+    "a learnt vector picked by a mask": (
+        lambda net, x: net.fc(gap(net.c(x)) * net.s[torch.ones(8, dtype=torch.bool)]),
+        {"c": conv(3, 8), "s": learnt(8), "fc": nn.Linear(8, 5)},
+        {}, {"c": "tied to a tensor without channels"},
+    ),
     "a mask turned round": (
         lambda net, x: net.fc(gap(net.c(x) * ~(net.c(x) > 0))),
         {"c": conv(3, 6), "fc": nn.Linear(6, 5)}, {"c": 6}, {},

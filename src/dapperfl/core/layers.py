@@ -7,6 +7,7 @@ weights alike. Nothing is guessed. Here are the rules of layers with weights; th
 operations are in `elementwise` and `reshaping`.
 """
 
+from contextlib import suppress
 from typing import Any
 
 from torch import Tensor, nn
@@ -40,6 +41,8 @@ _QUESTIONS = {
 # fmt: on
 # Calls that read only the type or the shape of their second operand.
 _LIKENESSES = {"to", "type_as", "expand_as", "view_as", "reshape_as"}
+# What a rule may raise on a use that it was not written for.
+_MISFITS = (RuntimeError, ValueError, IndexError, TypeError, AttributeError)
 
 
 def apply_rule(trace: Trace, call: Call) -> None:
@@ -82,8 +85,9 @@ def _shadows(trace: Trace, call: Call) -> list[Tensor]:
         raise TraceError(f"no channel rule for {call}")
     try:
         result = RULES[call.name](trace, call)
-    except (RuntimeError, ValueError, IndexError, TypeError, AttributeError) as error:
-        raise TraceError(f"the channel rule for {call} does not fit this use: {error}") from error
+    except _MISFITS as error:
+        why = str(error).partition("\n")[0]
+        raise TraceError(f"the channel rule for {call} does not fit this use: {why}") from error
     shadows = result if isinstance(result, list) else [result]
     shapes = [tuple(out.shape) for out in tensors_in(call.out)]
     if [tuple(shadow.shape) for shadow in shadows] != shapes:
@@ -120,11 +124,12 @@ def _follow_learnt(trace: Trace, call: Call, read: list[Tensor]) -> None:
     if not isinstance(call.out, Tensor) or not any(vector_of(trace, t) for t in call.operands()):
         return
     rule = RULES.get(call.name)
-    if rule in (keeps, adds, multiplies):
-        follow_vector(trace, call)
-    elif rule in (moves, picks, reshapes):
-        positions = replay(call, lambda t: v.positions if (v := vector_of(trace, t)) else None)
-        follow_vector(trace, call, positions=positions)
+    with suppress(*_MISFITS):  # what is not followed is kept whole where it is used
+        if rule in (keeps, adds, multiplies):
+            follow_vector(trace, call)
+        elif rule in (moves, picks, reshapes):
+            positions = replay(call, lambda t: v.positions if (v := vector_of(trace, t)) else None)
+            follow_vector(trace, call, positions=positions)
 
 
 def _leaves_torch(call: Call) -> TraceError:

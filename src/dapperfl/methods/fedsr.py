@@ -90,6 +90,10 @@ class FedSR(MeasuringMethod):
         predictor = net.get_submodule(head) if head is not None else None
         if head is None or not isinstance(predictor, nn.Linear):
             raise TraceError("FedSR needs a net that ends with an nn.Linear layer")
+        if "weight" not in dict(predictor.named_parameters(recurse=False)):
+            raise TraceError(
+                f'FedSR needs a last layer whose weight is not computed, as of "{head}"'
+            )
         prepared = copy.deepcopy(net)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # the same projection for every run; the backbone has the seed
