@@ -5,7 +5,7 @@ from math import prod
 
 import pytest
 import torch
-from tests.core import zoo, zoo_odd
+from tests.core import zoo, zoo_odd, zoo_pinned
 from tests.core.zoo_cuts import GRAPHS, ZOO, build, draw, loss_of, run
 from tests.core.zoo_functional import FixedNumbers
 from tests.core.zoo_pinned import PINNED_NETS
@@ -98,6 +98,14 @@ def test_the_work_of_a_shrunk_net_is_what_torch_counts(cls):
         with FlopCounterMode(display=False) as both:
             loss_of(small, x).backward()
         assert both.get_total_flops() == len(x) * cost(submodel).train_flops
+
+
+def test_the_work_of_recurrent_layers_is_counted_though_torch_fuses_them():
+    net = zoo_pinned.Recurrent()
+    graph = ChannelGraph.trace(net, net.example())
+    [rest] = [work.positions for work in graph.arithmetic if not work.weight]
+    lstm, gru = 4 * 6 * (32 + 6), 2 * 3 * 6 * (6 + 6)
+    assert rest == 8 * (lstm + gru)  # for each of eight columns
 
 
 def test_frozen_weights_and_normalised_inputs_do_not_change_the_count():

@@ -6,8 +6,8 @@ channels cut off must compute what the masked full net computes. No architecture
 """
 
 import logging
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -165,14 +165,27 @@ def _watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
 
 
 def _uncut_work(net: nn.Module, batch: Tensor, trace: Trace) -> Arithmetic:
-    """Count what no rule counts, such as recurrent layers: what torch sees beyond the rules."""
+    """Count what no rule counts, such as recurrent layers: what torch sees beyond the rules.
+
+    On a CPU and without fused kernels, which torch does not see into: the same on all machines.
+    """
     shapes = {name: tensor.shape for name, tensor in named_tensors(net)}
     known = sum(shapes[w.weight].numel() * w.positions for w in trace.arithmetic if not w.norm)
     counter = FlopCounterMode(display=False)
-    with suppress(*MISFITS), counter:
-        net(batch.clone())
+    with suppress(*MISFITS), _without_fused_kernels(), counter:
+        net.cpu()(batch.cpu().clone())
     macs = counter.get_total_flops() // (2 * len(batch))
     return Arithmetic("", max(macs - known, 0), first=False)
+
+
+@contextmanager
+def _without_fused_kernels() -> Iterator[None]:
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = before
 
 
 def _head(trace: Trace, out: object) -> str | None:
