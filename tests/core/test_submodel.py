@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.core.zoo import MobileNetV2, ResNet
-from tests.core.zoo_cuts import GRAPHS, ZOO, build, draw, loss_of, run
+from tests.core.zoo_cuts import GRAPHS, ZOO, build, draw, loss_of, run, smallest
 from torch import nn
 
 from dapperfl.core.channels import ChannelGraph
@@ -70,9 +70,12 @@ def check_masked_is_shrunk(cls, submodel):
 @every_net
 @pytest.mark.parametrize("scope", ["all", "inner"])
 def test_a_masked_net_is_the_shrunk_net(cls, scope):
-    graph = GRAPHS[cls]
-    least = getattr(cls, "least", 1)
-    check_masked_is_shrunk(cls, draw(graph, 0, scope, least))
+    check_masked_is_shrunk(cls, draw(GRAPHS[cls], 0, scope))
+
+
+@every_net
+def test_a_masked_net_is_the_shrunk_net_with_one_bundle_of_each_group(cls):
+    check_masked_is_shrunk(cls, smallest(GRAPHS[cls]))
 
 
 @every_net
@@ -92,7 +95,7 @@ def test_a_masked_net_is_the_shrunk_net_at_every_reachable_budget(cls):
     cls=st.sampled_from(ZOO), seed=st.integers(0, 10**6), scope=st.sampled_from(["all", "inner"])
 )
 def test_a_masked_net_is_the_shrunk_net_for_any_kept_channels(cls, seed, scope):
-    check_masked_is_shrunk(cls, draw(GRAPHS[cls], seed, scope, getattr(cls, "least", 1)))
+    check_masked_is_shrunk(cls, draw(GRAPHS[cls], seed, scope))
 
 
 @settings(deadline=None, max_examples=60)
@@ -138,7 +141,7 @@ def test_shrinking_draws_nothing_and_leaves_the_net_alone(cls):
 @every_net
 def test_a_shrunk_net_is_an_ordinary_module(cls):
     net = build(cls)
-    submodel = draw(GRAPHS[cls], 2, least=2)
+    submodel = draw(GRAPHS[cls], 2)
     small = submodel.shrink(net).eval()
     twin = submodel.shrink(build(cls)).eval()
     with torch.no_grad():
@@ -193,7 +196,7 @@ def test_a_net_that_can_be_pickled_still_can_after_shrinking():
 @every_net
 def test_input_channels_and_logits_are_never_cut(cls):
     net = build(cls)
-    small = draw(GRAPHS[cls], 6, least=2).shrink(net).eval()
+    small = draw(GRAPHS[cls], 6).shrink(net).eval()
     for ours, theirs in zip(run(small, net.example()), run(net.eval(), net.example()), strict=True):
         assert ours.shape == theirs.shape
 

@@ -27,12 +27,41 @@ def test_sizes_in_code_are_found_group_by_group():
 def test_groups_that_fail_only_together_lose_the_later_one():
     def forward(net, x):
         a, b = gap(net.a(x)), gap(net.b(x))
-        assert a.shape[1] + b.shape[1] > 12
+        assert a.shape[1] + b.shape[1] > 8  # one of 8 is left of a or of b, but not of both
         return net.fc(torch.cat([a, b], 1))
 
     sizes, fixed = trace(forward, a=conv(3, 8), b=conv(3, 8), fc=head(16))
     assert sizes == {"a": 8}
     assert "a size is fixed in code" in fixed["b"]
+
+
+def squeezed(net, x):
+    return net.fc(F.adaptive_avg_pool2d(net.b(net.a(x)), 1).squeeze())
+
+
+def thresholded(net, x):
+    x = net.b(net.a(x))
+    return net.fc(gap(x if x.shape[1] > 2 else 2 * x))
+
+
+@pytest.mark.parametrize(
+    ("forward", "words"),
+    [(squeezed, "fails, a size is fixed in code"), (thresholded, "changes what the net computes")],
+)
+def test_what_only_a_single_channel_shows_is_found(forward, words):
+    sizes, fixed = trace(forward, a=conv(3, 8), b=conv(8, 6), fc=head(6))
+    assert sizes == {"a": 8}
+    assert fixed["b"].startswith(f"cutting b down to the last channels {words}")
+
+
+def test_a_size_that_only_a_single_channel_meets_in_training_is_found():
+    def forward(net, x):
+        x = net.a(x)
+        return net.fc(gap(x if not net.training else x.squeeze(1)))
+
+    sizes, fixed = trace(forward, a=conv(3, 8), fc=head(8))
+    assert not sizes
+    assert "down to the last channels fails" in fixed["a"]
 
 
 def test_a_count_that_only_changes_values_is_found():
@@ -117,11 +146,14 @@ def test_a_net_whose_copy_differs_is_refused():
         ChannelGraph.trace(Counting(), torch.ones(1, 3))
 
 
-def test_a_trial_cuts_an_odd_number_of_bundles_but_never_all():
+def test_a_trial_keeps_an_odd_number_of_bundles_or_one_of_them():
     net = Made(lambda net, x: net.fc(gap(net.a(x))), a=conv(3, 8), fc=head(8))
     graph = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8))
     trial = Trial(graph, net, torch.zeros(2, 3, 8, 8))
     kept = trial._some(graph.groups[0])
     assert len(kept) == 5
     assert torch.equal(kept, kept.unique())
+    one = trial._some(graph.groups[0], few=True)
+    assert len(one) == 1
+    assert one.item() in kept.tolist()  # the half that works is masked, not the whole net
     assert trial.unfit() == {}

@@ -31,15 +31,19 @@ def build(cls):
 GRAPHS = {cls: ChannelGraph.trace(build(cls), build(cls).example()) for cls in ZOO}
 
 
-def draw(graph, seed, scope="all", least=1):
+def draw(graph, seed, scope="all"):
     """Draw a submodel with any number of channels in each group."""
     rng = generator(seed, "draw")
     counts = {}
     for group in graph.in_scope(scope):
-        low = min(-(-least // group.bundle), group.size // group.bundle)
-        bundles = torch.randint(low, group.size // group.bundle + 1, (), generator=rng)
+        bundles = torch.randint(1, group.size // group.bundle + 1, (), generator=rng)
         counts[group] = int(bundles) * group.bundle
     return random_scores(graph, rng).keep(counts)
+
+
+def smallest(graph):
+    """Return the submodel with one bundle in each group."""
+    return random_scores(graph, generator(4)).keep({g: g.bundle for g in graph.groups})
 
 
 def run(net, x) -> list[Tensor]:

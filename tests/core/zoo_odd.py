@@ -125,8 +125,6 @@ class ShuffleNet(Net):
 class SharedConv(Net):
     """One convolution used twice, one more under two names, and parameters without use."""
 
-    least = 2  # squeeze() would drop the axis of a single channel
-
     def __init__(self):
         super().__init__()
         self.stem, self.conv, self.bn = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 8, 3, 1, 1), conv_bn(8, 8)
@@ -137,7 +135,7 @@ class SharedConv(Net):
 
     def forward(self, x):
         x = self.bn(self.conv(F.relu(self.conv(self.stem(x)))))
-        return self.fc(F.max_pool2d(self.a(x) * torch.sigmoid(self.b(x)), 6).squeeze())
+        return self.fc(F.max_pool2d(self.a(x) * torch.sigmoid(self.b(x)), 6).flatten(1))
 
 
 class Conv1dNet(Net):

@@ -2,7 +2,8 @@
 
 `ChannelGraph.trace` runs the net once under a watcher (`tracing`, `layers`), gathers the channels
 that must share one fate into groups, and then tries the result (`trial`): a net with half of its
-channels cut off must compute what the masked full net computes. No architecture is known by name.
+channels, or with as few as can be, must compute what the masked net computes. No architecture is
+known by name.
 """
 
 import logging

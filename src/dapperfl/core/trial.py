@@ -1,11 +1,13 @@
 """Trying a channel graph on its net: a cut net must compute what the masked full net computes.
 
 Rules cannot see numbers written in a user's code, such as the 400 of `x.view(-1, 400)`. So every
-graph is tried once, with weights and inputs that hide nothing, in evaluation and in training mode.
+graph is tried, with weights and inputs that hide nothing, in evaluation and in training mode: at
+about half of its channels, and as the smallest net that a budget may ask for, where `x.squeeze()`
+drops an axis and a comparison with a size turns round.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -48,6 +50,7 @@ class Trial:
         self.graph = graph
         self.net, self.batch = _lively(net, batch)
         self.exact = self.batch.dtype == torch.float64
+        self.seen: dict[bool, tuple[list[Tensor], bool]] = {}  # the last outputs in each mode
 
     def unfit(self) -> dict["Group", str]:
         """Return the groups that cannot be cut after all, and why.
@@ -55,58 +58,97 @@ class Trial:
         Raises:
             TraceError: If a copy of the net does not compute what the net computes.
         """
-        groups = self.graph.groups
-        if groups and not self.fault(groups):
-            return {}
+        if not self.graph.groups:
+            self._check_copy()
+        unfit: dict[Group, str] = {}
+        for few in (False, True):
+            groups = [group for group in self.graph.groups if group not in unfit]
+            if groups and self.fault(groups, few=few):
+                self._check_copy()
+                unfit.update(self._unfit(groups, few=few))
+        return unfit
+
+    def _check_copy(self) -> None:
         if fault := self.fault(()):
             raise TraceError(f"a copy of the net does not work like the net itself: {fault}")
-        unfit = self._search(groups)
+
+    def _unfit(self, groups: Sequence["Group"], *, few: bool) -> dict["Group", str]:
+        """Find the groups to blame, given that something is wrong."""
+        unfit = self._search(groups, few=few)
         rest = [group for group in groups if group not in unfit]
-        if rest and self.fault(rest):  # some fail only together: take them in one by one
+        if rest and self.fault(rest, few=few):  # some fail only together: take them in one by one
             able: list[Group] = []
             for group in rest:
-                if fault := self.fault([*able, group]):
+                if fault := self.fault([*able, group], few=few):
                     unfit[group] = fault
                 else:
                     able.append(group)
         return unfit
 
-    def _search(self, groups: Sequence["Group"]) -> dict["Group", str]:
+    def _search(self, groups: Sequence["Group"], *, few: bool) -> dict["Group", str]:
         """Find the groups that fail on their own, by halving."""
-        fault = self.fault(groups) if groups else None
+        fault = self.fault(groups, few=few) if groups else None
         if not fault:
             return {}
         if len(groups) == 1:
             return {groups[0]: fault}
         half = len(groups) // 2
-        return {**self._search(groups[:half]), **self._search(groups[half:])}
+        return {**self._search(groups[:half], few=few), **self._search(groups[half:], few=few)}
 
-    def fault(self, groups: Sequence["Group"]) -> str | None:
-        """Cut some of each group off and compare with the masked net; say what is wrong."""
-        submodel = Submodel(self.graph, {group: self._some(group) for group in groups})
-        cut = f"cutting {', '.join(group.name for group in groups)}" if groups else "copying it"
-        masked = copy_net(self.net)
-        masked.load_state_dict(submodel.mask(self.net.state_dict()))
+    def fault(self, groups: Sequence["Group"], *, few: bool = False) -> str | None:
+        """Cut some of each group off and compare with the masked net; say what is wrong.
+
+        The smallest net's values are compared in evaluation only: batch norm amplifies rounding
+        where a single channel hardly varies. So its masked twin need not be run in training.
+        """
+        cut = _deed(groups, few=few)
+        submodel = self._submodel(groups, few=few)
+        masked = self._masked(submodel, self._submodel(groups if few else ()))
         small = submodel.shrink(self.net)
         for training in (False, True):
-            try:
-                theirs, is_random = _outputs(masked.train(training), self.batch)
-            except MISFITS:
+            if not (few and training):
+                self._look(masked.train(training))
+            if training not in self.seen:
                 continue  # the net does not run in this mode at all
+            theirs, is_random = self.seen[training]
             try:
                 ours, _ = _outputs(small.train(training), self.batch)
             except MISFITS as error:
                 return f"{cut} fails, a size is fixed in code: {_first_line(error)}"
-            values = not is_random and (self.exact or not training)  # batch norm amplifies rounding
+            steady = not training or (self.exact and not few)
+            values = steady and not is_random
             if not _alike(ours, theirs, tolerance=1e-6 if self.exact else 1e-3, values=values):
                 return f"{cut} changes what the net computes"
         return None
 
-    def _some(self, group: "Group") -> Tensor:
-        """Choose an odd number of bundles, about half, at random."""
+    def _submodel(self, groups: Sequence["Group"], *, few: bool = False) -> Submodel:
+        return Submodel(self.graph, {group: self._some(group, few=few) for group in groups})
+
+    def _masked(self, submodel: Submodel, within: Submodel) -> nn.Module:
+        """Return the net, or a cut one that is known to work and runs faster, with zeros in it."""
+        masked = within.shrink(self.net) if within.kept else copy_net(self.net)
+        masked.load_state_dict(within.slice(submodel.mask(self.net.state_dict())))
+        return masked
+
+    def _look(self, masked: nn.Module) -> None:
+        """Remember what the masked net returns, if it runs in its mode."""
+        self.seen.pop(masked.training, None)
+        with suppress(*MISFITS):
+            self.seen[masked.training] = _outputs(masked, self.batch)
+
+    def _some(self, group: "Group", *, few: bool = False) -> Tensor:
+        """Choose an odd number of bundles at random: about half, or a single one."""
         rows = self.graph.bundles[group]
         order = torch.randperm(len(rows), generator=generator(0, "trial", group.name))
-        return rows[order[: len(rows) // 2 | 1]].flatten().sort().values
+        return rows[order[: 1 if few else len(rows) // 2 | 1]].flatten().sort().values
+
+
+def _deed(groups: Sequence["Group"], *, few: bool) -> str:
+    """Say what was tried."""
+    names = ", ".join(group.name for group in groups)
+    if not groups:
+        return "copying it"
+    return f"cutting {names} down to the last channels" if few else f"cutting {names}"
 
 
 def _first_line(error: Exception) -> str:
