@@ -4,14 +4,17 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.zoo_cuts import GRAPHS, ZOO
+from tests.core.counting import work_of
+from tests.core.made import Made, conv
+from tests.core.zoo_attention import ATTENTIVE_NETS, PositionNorms
+from tests.core.zoo_cuts import GRAPHS, ZOO, build, draw, smallest
 from tests.tiny import tiny_graph, tiny_net
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from dapperfl import nets
 from dapperfl.core.channels import ChannelGraph
-from dapperfl.core.cost import cost, keep_for_budget
+from dapperfl.core.cost import _Sizes, cost, keep_for_budget
 from dapperfl.core.rng import generator
 from dapperfl.core.scores import l1_scores, random_scores
 from dapperfl.core.state import num_bytes
@@ -153,6 +156,56 @@ def test_training_flops_are_those_torch_counts(rho):
     with FlopCounterMode(display=False) as counter:
         small(torch.randn(4, 3, 6, 6)).sum().backward()
     assert counter.get_total_flops() == 4 * cost(submodel).train_flops
+
+
+@pytest.mark.parametrize("cls", ZOO, ids=[cls.__name__ for cls in ZOO])
+def test_costs_are_those_torch_counts_whatever_the_net_and_the_cut(cls):
+    graph = GRAPHS[cls]
+    for submodel in (graph.full(), draw(graph, 3), smallest(graph)):
+        net = build(cls)
+        small = submodel.shrink(net).eval()
+        price = cost(submodel)
+        assert (price.macs, price.train_flops) == work_of(small, net.example(4))
+        assert price.parameters == sum(p.numel() for p in small.parameters())
+
+
+@pytest.mark.parametrize("name", nets.names())
+def test_costs_of_the_shelf_are_those_torch_counts(name):
+    net = nets.build(name, num_classes=10, width=8).eval()
+    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 32, 32))
+    for rho in (0.0, 0.6):
+        submodel = l1_scores(graph, net.state_dict()).top(rho)
+        price = cost(submodel)
+        expected = work_of(submodel.shrink(net), torch.randn(2, 3, 32, 32))
+        assert (price.macs, price.train_flops) == expected
+
+
+@pytest.mark.parametrize("cls", ATTENTIVE_NETS, ids=[cls.__name__ for cls in ATTENTIVE_NETS])
+def test_a_budget_weighs_all_macs(cls):
+    graph = GRAPHS[cls]
+    for submodel in (graph.full(), draw(graph, 3), smallest(graph)):
+        counts = {group: len(submodel.channels(group)) for group in graph.groups}
+        price = cost(submodel)
+        assert _Sizes(graph).of(counts) == pytest.approx((price.parameters, price.macs))
+
+
+def test_a_norm_of_positions_works_once_for_each_kept_channel():
+    graph = GRAPHS[PositionNorms]
+    submodel = graph.full().from_lists(graph, {"conv1": [1, 4], "conv2": [0]})
+    norms = [layer for layer in graph.arithmetic if layer.norm]
+    assert [layer.positions for layer in norms] == [8, 6]
+    everything_else = 3 * 4 * 16 + 2 * (3 * 3 + 3) * 16 + 1 * 2 * 3 * 16 + 1 * 5
+    assert cost(submodel).macs == everything_else + 2 * (2 + 1) * 16
+
+
+def test_a_group_kept_full_by_the_trial_leaves_the_count_of_others_right():
+    def forward(net, x):
+        return net.fc(net.norm(net.b(net.a(x)).flatten(2)).view(-1, 6 * 64))
+
+    net = Made(forward, a=conv(3, 8), b=conv(8, 6), norm=nn.LayerNorm(64), fc=nn.Linear(384, 5))
+    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8))
+    assert [group.name for group in graph.groups] == ["a"]
+    assert cost(smallest(graph)).macs == 64 * 27 + 6 * 9 * 64 + 2 * 6 * 64 + 6 * 64 * 5
 
 
 def test_upload_is_the_small_state_and_a_bit_a_channel():

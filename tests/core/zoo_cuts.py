@@ -2,6 +2,7 @@
 
 import torch
 from tests.core.zoo import SQUARE_NETS
+from tests.core.zoo_attention import ATTENTIVE_NETS
 from tests.core.zoo_functional import FUNCTIONAL_NETS
 from tests.core.zoo_odd import ODD_NETS
 from tests.core.zoo_pinned import PINNED_NETS
@@ -14,7 +15,7 @@ from dapperfl.core.rng import generator
 from dapperfl.core.scores import random_scores
 from dapperfl.core.trial import NoDropout
 
-ZOO = [*SQUARE_NETS, *FUNCTIONAL_NETS, *ODD_NETS, *PINNED_NETS]
+ZOO = [*SQUARE_NETS, *FUNCTIONAL_NETS, *ODD_NETS, *ATTENTIVE_NETS, *PINNED_NETS]
 
 
 def build(cls):

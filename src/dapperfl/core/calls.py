@@ -40,6 +40,19 @@ class Call:
         outs = {id(tensor) for tensor in tensors_in(self.out)}
         return self.out is None or any(id(operand) in outs for operand in self.operands())
 
+    def again(self, swap: Callable[[Tensor], Tensor]) -> Any:
+        """Run the call once more with other tensors in the places of its own."""
+
+        def swapped(value: Any) -> Any:
+            if isinstance(value, Tensor):
+                return swap(value)
+            if isinstance(value, tuple | list):
+                return type(value)([swapped(item) for item in value])
+            return value
+
+        kwargs = {name: swapped(value) for name, value in self.kwargs.items()}
+        return self.func(*swapped(self.args), **kwargs)
+
     def __str__(self) -> str:
         return f'"{self.name}" in {self.where or "the top module"} ({type(self.module).__name__})'
 

@@ -7,22 +7,29 @@ known by name.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from dapperfl.core.calls import tensors_in
 from dapperfl.core.families import families
 from dapperfl.core.layers import apply_rule
 from dapperfl.core.shadows import NO_CHANNEL, slim
 from dapperfl.core.submodel import Submodel, copy_net
-from dapperfl.core.tracing import Arithmetic, Resize, Trace, named_tensors, new_trace, watch
+from dapperfl.core.tracing import (
+    Arithmetic,
+    Product,
+    Resize,
+    Trace,
+    named_tensors,
+    new_trace,
+    watch,
+)
 from dapperfl.core.trial import MISFITS, Trial, private_rng
 from dapperfl.errors import TraceError
 
@@ -58,6 +65,7 @@ class ChannelGraph:
     writers: tuple[tuple[str, int], ...]  # learnt convolution and linear weights, the axis written
     gates: frozenset[str]  # weights and biases of batch and group norms
     arithmetic: tuple[Arithmetic, ...]
+    products: tuple[Product, ...]
     resizes: tuple[Resize, ...]
     fixed: Mapping[str, str]  # groups and calls that stay full, and why
     head: str | None  # the linear layer that makes the logits
@@ -83,7 +91,6 @@ class ChannelGraph:
                 logger.warning(
                     "part of the net stays uncut: %s", _listed(trace.unruled.values(), 1)
                 )
-                trace.arithmetic.append(_uncut_work(copy_net(net), batch, trace))
         graph = _assemble(net, trace, head)
         return _without(graph, Trial(graph, net, batch).unfit())
 
@@ -157,36 +164,12 @@ def _watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
     trace.pin_all(out, OUTPUT)
     head = _head(trace, out)
     if any((name, 0) not in trace.axes for name, p in net.named_parameters() if p.dim() > 1):
-        counted = list(trace.arithmetic)
+        counted = list(trace.arithmetic), list(trace.products)
         with suppress(TraceError, *MISFITS):  # what is missed here, the trial will find
             trace.pin_all(watch(net.train(), trace, batch, apply_rule), OUTPUT)
-        trace.arithmetic[:] = counted
+        trace.arithmetic[:], trace.products[:] = counted
     trace.pin_whole()
     return trace, head
-
-
-def _uncut_work(net: nn.Module, batch: Tensor, trace: Trace) -> Arithmetic:
-    """Count what no rule counts, such as recurrent layers: what torch sees beyond the rules.
-
-    On a CPU and without fused kernels, which torch does not see into: the same on all machines.
-    """
-    shapes = {name: tensor.shape for name, tensor in named_tensors(net)}
-    known = sum(shapes[w.weight].numel() * w.positions for w in trace.arithmetic if not w.norm)
-    counter = FlopCounterMode(display=False)
-    with suppress(*MISFITS), _without_fused_kernels(), counter:
-        net.cpu()(batch.cpu().clone())
-    macs = counter.get_total_flops() // (2 * len(batch))
-    return Arithmetic("", max(macs - known, 0), first=False)
-
-
-@contextmanager
-def _without_fused_kernels() -> Iterator[None]:
-    before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        torch.backends.mkldnn.enabled = before
 
 
 def _head(trace: Trace, out: object) -> str | None:
@@ -234,7 +217,8 @@ def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
         sizes={name: tensor.element_size() for name, tensor in state.items()},
         writers=tuple(writer for writer in trace.writers if writer[0] in parameters),
         gates=frozenset(trace.gates),
-        arithmetic=tuple(w for w in trace.arithmetic if w.weight in state or not w.weight),
+        arithmetic=tuple(_renumbered(work, number) for work in _work(net, trace)),
+        products=tuple(trace.products),
         resizes=tuple(replace(r, channels=number[r.channels]) for r in trace.resizes),
         fixed=fixed,
         head=head,
@@ -247,6 +231,28 @@ def _numbered(channels: Tensor | None, number: Tensor) -> Tensor | None:
         return None
     positions = number[channels]
     return positions if bool((positions >= 0).any()) else None
+
+
+def _work(net: nn.Module, trace: Trace) -> list[Arithmetic]:
+    """Return the work of all layers; that of filters outside the state without their names."""
+    state, tensors = net.state_dict(), dict(named_tensors(net))
+    return [
+        work if work.weight in state else _nameless(work, trace, tensors[str(work.weight)])
+        for work in trace.arithmetic
+    ]
+
+
+def _nameless(work: Arithmetic, trace: Trace, weight: Tensor) -> Arithmetic:
+    """Count a weight's own axes among those that work runs along."""
+    axes = [trace.axes.get((str(work.weight), axis)) for axis in range(weight.dim())]
+    along = (*work.along, *(channels for channels in axes if channels is not None))
+    return replace(work, weight=None, positions=work.positions * weight.numel(), along=along)
+
+
+def _renumbered(work: Arithmetic, number: Tensor) -> Arithmetic:
+    """Translate the axes that work runs along; those never cut are left out."""
+    axes = [_numbered(channels, number) for channels in work.along]
+    return replace(work, along=tuple(ids for ids in axes if ids is not None))
 
 
 def _without(graph: ChannelGraph, fixed: Mapping[Group, str]) -> ChannelGraph:
@@ -270,6 +276,7 @@ def _without(graph: ChannelGraph, fixed: Mapping[Group, str]) -> ChannelGraph:
             name: tuple(_numbered(channels, number) for channels in axes)
             for name, axes in graph.axes.items()
         },
+        arithmetic=tuple(_renumbered(work, number) for work in graph.arithmetic),
         resizes=tuple(replace(r, channels=number[r.channels]) for r in graph.resizes),
         fixed={**graph.fixed, **{group.name: why for group, why in fixed.items()}},
     )

@@ -20,6 +20,7 @@ from dapperfl.errors import BudgetError
 
 if TYPE_CHECKING:
     from dapperfl.core.channels import ChannelGraph, Group, Scope
+    from dapperfl.core.tracing import Arithmetic
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Cost:
 
     parameters: int
     macs: int  # the paper's "FLOPs": multiplications forward, and two per norm entry
-    train_flops: int  # forward and backward of convolutions and linear layers, 2 per MAC
+    train_flops: int  # forward and backward without norms, 2 per MAC
     upload_bytes: int  # its state, and one bit per channel to say which are kept
 
 
@@ -37,12 +38,15 @@ def cost(submodel: Submodel) -> Cost:
     """Count what a submodel costs to hold, to run, to train and to send."""
     graph, shapes = submodel.graph, submodel.shapes
     entries = {name: prod(shape) for name, shape in shapes.items()}
-    macs = train_flops = 0
+    macs = sum(product.macs for product in graph.products)
+    train_flops = sum(product.flops for product in graph.products)
     for layer in graph.arithmetic:
-        work = entries.get(layer.weight, 1) * layer.positions
+        work = layer.positions * (entries[layer.weight] if layer.weight else 1)
+        for axis in layer.along:
+            work = work * int(submodel.flags[axis].sum()) // len(axis)
         macs += 2 * work if layer.norm else work
-        if not layer.norm:  # forward, gradient of the weight, and of the input if one is wanted
-            train_flops += 2 * work * (2 if layer.first else 3)
+        if not layer.norm:  # forward, and gradients of the weight and the input if wanted
+            train_flops += 2 * work * (1 + layer.learnt + (not layer.first))
     channels = sum(group.size for group in graph.groups)
     return Cost(
         parameters=sum(entries[name] for name in graph.parameters),
@@ -113,13 +117,17 @@ def _unreachable(graph: "ChannelGraph", rho: float, scope: "Scope", share: float
     )
 
 
+_Axis = tuple[int, tuple["_Use", ...]]  # entries that are never cut, and those of groups
+
+
 @dataclass(frozen=True)
-class _Tensor:
-    """One parameter's size as a product over its axes that can be cut."""
+class _Factors:
+    """A size, such as a parameter's, as a product over axes that can be cut."""
 
     rest: int  # entries per kept channel combination
-    macs: int  # per entry
-    axes: tuple[tuple[int, tuple["_Use", ...]], ...]  # uncut entries, and those of groups
+    axes: tuple[_Axis, ...]
+    macs: float  # per entry
+    is_parameter: bool = True
 
 
 class _Use(NamedTuple):
@@ -139,27 +147,46 @@ class _Sizes:
 
     def __init__(self, graph: "ChannelGraph") -> None:
         macs: Counter[str] = Counter()
+        self.factors = []
         for layer in graph.arithmetic:
-            macs[layer.weight] += layer.positions * (2 if layer.norm else 1)
-        self.tensors = []
-        for name in graph.parameters:
-            shape = graph.shapes[name]
-            cut = {axis: ids for axis, ids in enumerate(graph.axes[name]) if ids is not None}
-            rest = prod(size for axis, size in enumerate(shape) if axis not in cut)
-            axes = tuple((int((ids < 0).sum()), _uses(graph, ids)) for ids in cut.values())
-            self.tensors.append(_Tensor(rest, macs[name], axes))
+            work = layer.positions * (2 if layer.norm else 1)
+            if layer.weight in graph.parameters and not layer.along:
+                macs[layer.weight] += work
+            else:
+                self.factors.append(_apart(graph, layer, work))
+        self.factors += [_Factors(*_axes(graph, name), macs[name]) for name in graph.parameters]
+        self.always: float = sum(product.macs for product in graph.products)
 
-    def of(self, counts: Mapping["Group", int]) -> tuple[int, int]:
+    def of(self, counts: Mapping["Group", int]) -> tuple[int, float]:
         """Return parameters and MACs; groups without a count stay full."""
-        parameters = macs = 0
-        for tensor in self.tensors:
-            entries = tensor.rest * prod(
+        parameters, macs = 0, self.always
+        for size in self.factors:
+            entries = size.rest * prod(
                 always + sum(use.at(counts.get(use.group, use.group.size)) for use in uses)
-                for always, uses in tensor.axes
+                for always, uses in size.axes
             )
-            parameters += entries
-            macs += entries * tensor.macs
+            parameters += entries * size.is_parameter
+            macs += entries * size.macs
         return parameters, macs
+
+
+def _axes(graph: "ChannelGraph", name: str) -> tuple[int, tuple[_Axis, ...]]:
+    """Return how many entries of a state tensor go with each channel, and its axes of channels."""
+    cut = {axis: ids for axis, ids in enumerate(graph.axes[name]) if ids is not None}
+    rest = prod(size for axis, size in enumerate(graph.shapes[name]) if axis not in cut)
+    return rest, tuple(_axis(graph, ids) for ids in cut.values())
+
+
+def _apart(graph: "ChannelGraph", layer: "Arithmetic", work: int) -> _Factors:
+    """Return the MACs of a layer that do not follow the size of a parameter."""
+    rest, axes = _axes(graph, layer.weight) if layer.weight else (1, ())
+    along = tuple(_axis(graph, ids) for ids in layer.along)
+    share = work / prod(len(ids) for ids in layer.along)
+    return _Factors(rest, axes + along, share, is_parameter=False)
+
+
+def _axis(graph: "ChannelGraph", ids: Tensor) -> _Axis:
+    return int((ids < 0).sum()), _uses(graph, ids)
 
 
 def _uses(graph: "ChannelGraph", ids: Tensor) -> tuple[_Use, ...]:

@@ -22,8 +22,9 @@ from dapperfl.core.elementwise import (
     multiplies,
     vector_of,
 )
+from dapperfl.core.products import count_products
 from dapperfl.core.reshaping import extremes, mixes, moves, picks, replay, reshapes
-from dapperfl.core.shadows import blank, spread, varies
+from dapperfl.core.shadows import blank, slim, spread, varies
 from dapperfl.core.tracing import Arithmetic, Resize, Rules, Trace
 from dapperfl.errors import TraceError
 
@@ -101,6 +102,8 @@ def _leave_alone(trace: Trace, call: Call, reason: str) -> None:
     trace.pin_all((call.args, call.kwargs), reason)
     for operand in call.operands():
         trace.keep_whole(operand, reason)
+    with suppress(*_MISFITS):  # a call that cannot be repeated is not counted
+        count_products(trace, call)
     for result in call.results():
         trace.pin_all(result, reason)
         trace.set_shadow(result, blank(result.shape))
@@ -160,12 +163,22 @@ def write(trace: Trace, call: Call, weight: Tensor, *, axis: int, bias: Any) -> 
     return channels
 
 
-def count_work(trace: Trace, call: Call, weight: Tensor, entries: int, *, norm: bool) -> None:
-    """Remember the multiplications of a layer; `entries` counts the whole batch."""
+def count_work(
+    trace: Trace,
+    call: Call,
+    weight: Tensor,
+    entries: int,
+    *,
+    norm: bool,
+    along: tuple[Tensor, ...] = (),
+) -> None:
+    """Remember the multiplications of a layer; `entries` counts the whole batch.
+
+    Where channels that may go are among the positions, `along` says which.
+    """
     name, source = trace.state_names(weight)[0], call.arg(0, "input")
-    trace.arithmetic.append(
-        Arithmetic(name, entries // trace.batch, not source.requires_grad, norm)
-    )
+    first, learnt = not source.requires_grad, weight.requires_grad
+    trace.arithmetic.append(Arithmetic(name, entries // trace.batch, first, norm, learnt, along))
 
 
 @RULES.on("linear")
@@ -297,7 +310,9 @@ def layer_norm(trace: Trace, call: Call) -> Tensor:
         trace.pin(shadow, f"normalised over its channels by {call}")
     weight = call.arg(2, "weight")
     if trace.is_state(weight):
-        count_work(trace, call, weight, call.out.numel() // weight.numel(), norm=True)
+        rows = slim(shadow.flatten(-last)[..., 0]).flatten()
+        entries = call.out.numel() // weight.numel()
+        count_work(trace, call, weight, entries, norm=True, along=(rows,))
     return shadow
 
 

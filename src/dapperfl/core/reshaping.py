@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from dapperfl.core.calls import Call, tensors_in
 from dapperfl.core.elementwise import first_shadow, multiplies
+from dapperfl.core.products import count_products
 from dapperfl.core.shadows import (
     NO_CHANNEL,
     blank,
@@ -30,19 +31,14 @@ RULES = Rules()
 def replay(call: Call, shadow_of: Callable[[Tensor], Tensor | None]) -> Any:
     """Run a call on the shadows of its operands; tensors without one hold no channels."""
 
-    def shadowed(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            shadow = shadow_of(value)
-            if shadow is None and not value.is_floating_point():
-                return value.cpu()  # an index
-            shadow = blank(value.shape) if shadow is None else shadow
-            return shadow.expand(shadow.shape)  # its own object, which in-place calls may reshape
-        if isinstance(value, tuple | list):
-            return type(value)([shadowed(item) for item in value])
-        return value
+    def shadowed(value: Tensor) -> Tensor:
+        shadow = shadow_of(value)
+        if shadow is None and not value.is_floating_point():
+            return value.cpu()  # an index
+        shadow = blank(value.shape) if shadow is None else shadow
+        return shadow.expand(shadow.shape)  # its own object, which in-place calls may reshape
 
-    kwargs = {name: shadowed(value) for name, value in call.kwargs.items()}
-    return call.func(*shadowed(call.args), **kwargs)
+    return call.again(shadowed)
 
 
 # --- moving ----------------------------------------------------------------------------------
@@ -268,9 +264,10 @@ def extremes(trace: Trace, call: Call) -> Any:
     "tril triu sort topk unfold fold"
 )
 def mixes(trace: Trace, call: Call) -> list[Tensor]:
-    """Entries of different channels meet: all of them stay full."""
+    """Entries of different channels meet: all of them stay full, and so does the work."""
     reason = f"mixed by {call}"
     trace.pin_all((call.args, call.kwargs), reason)
     for operand in call.operands():
         trace.keep_whole(operand, reason)
+    count_products(trace, call)
     return [blank(out.shape) for out in tensors_in(call.out)]

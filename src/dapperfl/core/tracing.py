@@ -49,12 +49,22 @@ class Producer:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """Multiplications of one layer, as a product of a state tensor's size and positions."""
+    """Multiplications of one layer, as a product of a weight's size and positions."""
 
-    weight: str  # empty: work that no cut makes less
-    positions: int  # per sample
+    weight: str | None  # in the state; None for a filter outside it, which `positions` includes
+    positions: int  # per sample, while all of `along` stay
     first: bool  # fed by the image itself, so no gradient flows further down
     norm: bool = False
+    learnt: bool = True  # a fixed filter wants no gradient
+    along: tuple[Tensor, ...] = field(default=(), compare=False)  # axes of channels in `positions`
+
+
+@dataclass(frozen=True)
+class Product:
+    """Multiplications of one call per sample, the same in every submodel: its channels all stay."""
+
+    macs: int  # forward
+    flops: int  # forward and backward, 2 per MAC
 
 
 @dataclass(frozen=True)
@@ -93,6 +103,7 @@ class Trace:
     writers: dict[tuple[str, int], None] = field(default_factory=dict)
     gates: set[str] = field(default_factory=set)
     arithmetic: list[Arithmetic] = field(default_factory=list)
+    products: list[Product] = field(default_factory=list)
     resizes: list[Resize] = field(default_factory=list)
     origins: dict[int, tuple[Tensor, frozenset[str]]] = field(default_factory=dict)
     whole: dict[str, str] = field(default_factory=dict)  # state tensor -> why no axis is cut

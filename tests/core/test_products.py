@@ -1,0 +1,66 @@
+"""Products of activations: forward, and one product backward for each gradient that is wanted."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from tests.core.made import Made, learnt
+from tests.core.zoo_pinned import Recurrent
+from torch import nn
+from torch.nn import functional as F
+
+from dapperfl.core.channels import ChannelGraph
+from dapperfl.core.tracing import Product
+
+
+def products(multiply: Callable[[Any, torch.Tensor], torch.Tensor]) -> list[Product]:
+    """Return the products of a net that multiplies something with 4 tokens of 6 features."""
+    net = Made(
+        lambda net, x: net.fc(multiply(net, net.embed(x.flatten(2)[:, :, :4])).flatten(1)[:, :3]),
+        embed=nn.Linear(4, 6), w=learnt(5, 6), fc=nn.Linear(3, 2),
+    )  # fmt: skip
+    return list(ChannelGraph.trace(net, torch.zeros(1, 4, 2, 2)).products)
+
+
+TWICE = 4 * 4 * 6  # MACs of tokens times tokens
+CASES: dict[str, tuple[Callable[[Any, torch.Tensor], torch.Tensor], int, int]] = {
+    "both sides want a gradient": (lambda _, z: z @ z.mT, TWICE, 3),
+    "one side wants none": (lambda _, z: torch.matmul(z, z.mT.detach()), TWICE, 2),
+    "a constant": (lambda _, z: torch.bmm(torch.ones(len(z), 4, 4), z), TWICE, 2),
+    "a learnt matrix turned round": (lambda net, z: z @ net.w.t(), 4 * 6 * 5, 3),
+    "a learnt matrix on the left": (lambda net, z: net.w @ z.mT, 4 * 6 * 5, 3),
+    "in Einstein's notation": (lambda _, z: torch.einsum("bic,bjc->bij", z, z), TWICE, 3),
+    "three factors": (
+        lambda net, z: torch.einsum("bic,bjc,kj->bik", z, z, net.w[:, :4]), TWICE + 4 * 4 * 5, 3
+    ),
+    "in place": (lambda _, z: torch.zeros(len(z), 4, 4).baddbmm_(z, z.mT), TWICE, 3),
+    "by keyword": (
+        lambda _, z: F.scaled_dot_product_attention(query=z, key=z, value=z), 2 * TWICE, 3
+    ),
+    "of the whole batch": (lambda _, z: torch.tensordot(z, z[0].detach(), ([2], [1])), TWICE, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_product_is_counted_however_it_is_written(case):
+    multiply, macs, passes = CASES[case]
+    assert products(multiply) == [Product(macs, 2 * macs * passes)]
+
+
+def test_mixing_without_multiplications_is_no_product():
+    assert products(lambda _, z: z.sort(dim=1)[0]) == []
+
+
+def test_parts_that_run_only_in_training_are_not_counted():
+    def multiply(net, z):
+        return z @ z.mT + (torch.zeros(1) if not net.training else (z @ net.w.t())[:, :, :4])
+
+    assert len(products(multiply)) == 1
+
+
+def test_recurrent_layers_are_counted_though_torch_fuses_them():
+    net = Recurrent()
+    lstm, gru = 4 * 6 * (32 + 6), 2 * 3 * 6 * (6 + 6)
+    found = ChannelGraph.trace(net, net.example()).products
+    assert [product.macs for product in found] == [8 * lstm, 8 * gru]  # for each of eight columns
