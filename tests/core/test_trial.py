@@ -7,8 +7,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from dapperfl.core.channels import ChannelGraph
-from dapperfl.core.trial import NoDropout, Trial
-from dapperfl.errors import TraceError
+from dapperfl.core.cost import keep_for_budget
+from dapperfl.core.trial import HALF, NoDropout, Trial
+from dapperfl.errors import BudgetError, TraceError
 
 
 def head(features):
@@ -44,14 +45,21 @@ def thresholded(net, x):
     return net.fc(gap(x if x.shape[1] > 2 else 2 * x))
 
 
-@pytest.mark.parametrize(
-    ("forward", "words"),
-    [(squeezed, "fails, a size is fixed in code"), (thresholded, "changes what the net computes")],
-)
-def test_what_only_a_single_channel_shows_is_found(forward, words):
-    sizes, fixed = trace(forward, a=conv(3, 8), b=conv(8, 6), fc=head(6))
+@pytest.mark.parametrize(("forward", "least"), [(squeezed, 2), (thresholded, 4)])
+def test_what_only_the_last_channels_show_keeps_a_few_of_them(forward, least):
+    net = Made(forward, a=conv(3, 8), b=conv(8, 12), fc=head(12))
+    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8))
+    assert {group.name: group.least for group in graph.groups} == {"a": 1, "b": least}
+    counts = keep_for_budget(graph, 0.7, scope="all", multiple=1)
+    assert counts[graph.group("b")] % least == 0
+    with pytest.raises(BudgetError, match="the smallest submodel"):
+        keep_for_budget(graph, 0.99, scope="all", multiple=1)
+
+
+def test_what_needs_more_than_half_of_few_channels_stays_full():
+    sizes, fixed = trace(thresholded, a=conv(3, 8), b=conv(8, 6), fc=head(6))
     assert sizes == {"a": 8}
-    assert fixed["b"].startswith(f"cutting b down to the last channels {words}")
+    assert fixed["b"].startswith("cutting b down to the last channels changes what the net")
 
 
 def test_a_size_that_only_a_single_channel_meets_in_training_is_found():
@@ -59,9 +67,8 @@ def test_a_size_that_only_a_single_channel_meets_in_training_is_found():
         x = net.a(x)
         return net.fc(gap(x if not net.training else x.squeeze(1)))
 
-    sizes, fixed = trace(forward, a=conv(3, 8), fc=head(8))
-    assert not sizes
-    assert "down to the last channels fails" in fixed["a"]
+    graph = ChannelGraph.trace(Made(forward, a=conv(3, 8), fc=head(8)), torch.zeros(1, 3, 8, 8))
+    assert [group.least for group in graph.groups] == [2]
 
 
 def test_a_count_that_only_changes_values_is_found():
@@ -150,10 +157,10 @@ def test_a_trial_keeps_an_odd_number_of_bundles_or_one_of_them():
     net = Made(lambda net, x: net.fc(gap(net.a(x))), a=conv(3, 8), fc=head(8))
     graph = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8))
     trial = Trial(graph, net, torch.zeros(2, 3, 8, 8))
-    kept = trial._some(graph.groups[0])
+    kept = trial._some(graph.groups[0], HALF)
     assert len(kept) == 5
     assert torch.equal(kept, kept.unique())
-    one = trial._some(graph.groups[0], few=True)
+    one = trial._some(graph.groups[0], 1)
     assert len(one) == 1
     assert one.item() in kept.tolist()  # the half that works is masked, not the whole net
-    assert trial.unfit() == {}
+    assert trial.verdict() == ({}, {graph.groups[0]: 1})

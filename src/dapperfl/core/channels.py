@@ -30,7 +30,7 @@ from dapperfl.core.tracing import (
     new_trace,
     watch,
 )
-from dapperfl.core.trial import MISFITS, Trial, private_rng
+from dapperfl.core.trial import MISFITS, Trial, Verdict, private_rng
 from dapperfl.errors import TraceError
 
 Scope = Literal["inner", "all"]
@@ -50,6 +50,7 @@ class Group:
     offset: int  # of its first channel in the graph's numbering
     stream: bool  # tied by an elementwise add of two producers
     bundle: int = 1  # so many channels stay or go together
+    least: int = 1  # bundles that must stay: `x.squeeze()` needs two
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +93,7 @@ class ChannelGraph:
                     "part of the net stays uncut: %s", _listed(trace.unruled.values(), 1)
                 )
         graph = _assemble(net, trace, head)
-        return _without(graph, Trial(graph, net, batch).unfit())
+        return _restricted(graph, Trial(graph, net, batch).verdict())
 
     def __repr__(self) -> str:
         channels = sum(group.size for group in self.groups)
@@ -255,14 +256,16 @@ def _renumbered(work: Arithmetic, number: Tensor) -> Arithmetic:
     return replace(work, along=tuple(ids for ids in axes if ids is not None))
 
 
-def _without(graph: ChannelGraph, fixed: Mapping[Group, str]) -> ChannelGraph:
-    """Return the graph with some of its groups kept full."""
+def _restricted(graph: ChannelGraph, verdict: Verdict) -> ChannelGraph:
+    """Return the graph with what a trial has found: some groups stay full, or keep a few."""
+    fixed = verdict.unfit
     number = torch.full((sum(g.size for g in graph.groups) + 1,), NO_CHANNEL)
     groups: list[Group] = []
     bundles: dict[Group, Tensor] = {}
     for group in graph.groups:
         if group not in fixed:
-            moved = replace(group, offset=sum(g.size for g in groups))
+            least = verdict.least[group]
+            moved = replace(group, offset=sum(g.size for g in groups), least=least)
             number[group.offset : group.offset + group.size] = torch.arange(
                 moved.offset, moved.offset + moved.size
             )

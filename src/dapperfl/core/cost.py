@@ -68,8 +68,8 @@ def keep_for_budget(
     well, then those that cost the fewest MACs. The multiple halves until the budget can be met.
 
     Raises:
-        BudgetError: If even one channel (or bundle) per group is too much; it names the smallest
-            share that can be reached.
+        BudgetError: If even one channel (or bundle, or what a group must keep) per group is too
+            much; it names the smallest share that can be reached.
     """
     if not 0 <= rho < 1:
         raise BudgetError(f"rho must be at least 0 and below 1, not {rho}")
@@ -101,7 +101,7 @@ _SLACK = 0.02  # a share of the parameters that may be left unspent to keep the 
 
 def _steps(graph: "ChannelGraph", scope: "Scope", multiple: int) -> dict["Group", int]:
     """Return by how many channels each group can grow; also the fewest it can keep."""
-    return {g: min(lcm(multiple, g.bundle), g.size) for g in graph.in_scope(scope)}
+    return {g: min(lcm(multiple, g.bundle * g.least), g.size) for g in graph.in_scope(scope)}
 
 
 def _unreachable(graph: "ChannelGraph", rho: float, scope: "Scope", share: float) -> BudgetError:

@@ -6,9 +6,9 @@ about half of its channels, and as the smallest net that a budget may ask for, w
 drops an axis and a comparison with a size turns round.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,17 @@ if TYPE_CHECKING:
 
 # What a user's forward may raise when a size does not fit.
 MISFITS = (RuntimeError, ValueError, IndexError, TypeError, AssertionError, KeyError)
+
+
+Left = dict["Group", int]  # how many bundles are left of each group that is cut
+HALF = 0  # about half of them
+
+
+class Verdict(NamedTuple):
+    """What a trial has found."""
+
+    unfit: Mapping["Group", str]  # groups that must stay full, and why
+    least: Mapping["Group", int]  # the fewest bundles that may be left of the others
 
 
 class NoDropout(TorchFunctionMode):
@@ -52,58 +63,72 @@ class Trial:
         self.exact = self.batch.dtype == torch.float64
         self.seen: dict[bool, tuple[list[Tensor], bool]] = {}  # the last outputs in each mode
 
-    def unfit(self) -> dict["Group", str]:
-        """Return the groups that cannot be cut after all, and why.
+    def verdict(self) -> "Verdict":
+        """Say which groups cannot be cut after all, and which cannot lose all but one bundle.
 
         Raises:
             TraceError: If a copy of the net does not compute what the net computes.
         """
         if not self.graph.groups:
             self._check_copy()
-        unfit: dict[Group, str] = {}
-        for few in (False, True):
-            groups = [group for group in self.graph.groups if group not in unfit]
-            if groups and self.fault(groups, few=few):
-                self._check_copy()
-                unfit.update(self._unfit(groups, few=few))
-        return unfit
+        unfit = self._blamed(dict.fromkeys(self.graph.groups, HALF))
+        least = dict.fromkeys((group for group in self.graph.groups if group not in unfit), 1)
+        failing, left = self._blamed(least), 1
+        while failing:
+            left *= 2
+            able = [group for group in failing if left < len(self.graph.bundles[group]) // 2]
+            unfit |= {group: fault for group, fault in failing.items() if group not in able}
+            failing = self._blamed(dict.fromkeys(able, left))
+            least |= dict.fromkeys(able, left)
+        least = {group: fewest for group, fewest in least.items() if group not in unfit}
+        raised = [group for group, fewest in least.items() if fewest > 1]
+        if raised and (fault := self.fault(least)):  # what is enough for each is not for all
+            unfit |= dict.fromkeys(raised, fault)
+        return Verdict(unfit, least)
 
     def _check_copy(self) -> None:
-        if fault := self.fault(()):
+        if fault := self.fault({}):
             raise TraceError(f"a copy of the net does not work like the net itself: {fault}")
 
-    def _unfit(self, groups: Sequence["Group"], *, few: bool) -> dict["Group", str]:
-        """Find the groups to blame, given that something is wrong."""
-        unfit = self._search(groups, few=few)
-        rest = [group for group in groups if group not in unfit]
-        if rest and self.fault(rest, few=few):  # some fail only together: take them in one by one
-            able: list[Group] = []
-            for group in rest:
-                if fault := self.fault([*able, group], few=few):
+    def _blamed(self, left: "Left") -> dict["Group", str]:
+        """Find the groups to blame, if something is wrong."""
+        if not left or not self.fault(left):
+            return {}
+        self._check_copy()
+        unfit = self._search(left)
+        rest = {group: number for group, number in left.items() if group not in unfit}
+        if rest and self.fault(rest):  # some fail only together: take them in one by one
+            able: Left = {}
+            for group, number in rest.items():
+                if fault := self.fault({**able, group: number}):
                     unfit[group] = fault
                 else:
-                    able.append(group)
+                    able[group] = number
         return unfit
 
-    def _search(self, groups: Sequence["Group"], *, few: bool) -> dict["Group", str]:
+    def _search(self, left: "Left") -> dict["Group", str]:
         """Find the groups that fail on their own, by halving."""
-        fault = self.fault(groups, few=few) if groups else None
+        fault = self.fault(left) if left else None
         if not fault:
             return {}
+        groups = list(left)
         if len(groups) == 1:
             return {groups[0]: fault}
         half = len(groups) // 2
-        return {**self._search(groups[:half], few=few), **self._search(groups[half:], few=few)}
+        parts = groups[:half], groups[half:]
+        first, second = ({group: left[group] for group in part} for part in parts)
+        return {**self._search(first), **self._search(second)}
 
-    def fault(self, groups: Sequence["Group"], *, few: bool = False) -> str | None:
-        """Cut some of each group off and compare with the masked net; say what is wrong.
+    def fault(self, left: "Left") -> str | None:
+        """Leave some bundles of each group and compare with the masked net; say what is wrong.
 
-        The smallest net's values are compared in evaluation only: batch norm amplifies rounding
-        where a single channel hardly varies. So its masked twin need not be run in training.
+        A small net's values are compared in evaluation only: batch norm amplifies rounding where a
+        single channel hardly varies. So its masked twin need not be run in training.
         """
-        cut = _deed(groups, few=few)
-        submodel = self._submodel(groups, few=few)
-        masked = self._masked(submodel, self._submodel(groups if few else ()))
+        few = any(number != HALF for number in left.values())
+        cut = _deed(left, few=few)
+        submodel = self._submodel(left)
+        masked = self._masked(submodel, self._submodel(dict.fromkeys(left, HALF) if few else {}))
         small = submodel.shrink(self.net)
         for training in (False, True):
             if not (few and training):
@@ -121,8 +146,9 @@ class Trial:
                 return f"{cut} changes what the net computes"
         return None
 
-    def _submodel(self, groups: Sequence["Group"], *, few: bool = False) -> Submodel:
-        return Submodel(self.graph, {group: self._some(group, few=few) for group in groups})
+    def _submodel(self, left: "Left") -> Submodel:
+        kept = {group: self._some(group, number) for group, number in left.items()}
+        return Submodel(self.graph, kept)
 
     def _masked(self, submodel: Submodel, within: Submodel) -> nn.Module:
         """Return the net, or a cut one that is known to work and runs faster, with zeros in it."""
@@ -136,18 +162,18 @@ class Trial:
         with suppress(*MISFITS):
             self.seen[masked.training] = _outputs(masked, self.batch)
 
-    def _some(self, group: "Group", *, few: bool = False) -> Tensor:
-        """Choose an odd number of bundles at random: about half, or a single one."""
+    def _some(self, group: "Group", number: int) -> Tensor:
+        """Choose so many bundles at random, or an odd number, about half."""
         rows = self.graph.bundles[group]
         order = torch.randperm(len(rows), generator=generator(0, "trial", group.name))
-        return rows[order[: 1 if few else len(rows) // 2 | 1]].flatten().sort().values
+        return rows[order[: number or len(rows) // 2 | 1]].flatten().sort().values
 
 
-def _deed(groups: Sequence["Group"], *, few: bool) -> str:
+def _deed(left: "Left", *, few: bool) -> str:
     """Say what was tried."""
-    names = ", ".join(group.name for group in groups)
-    if not groups:
+    if not left:
         return "copying it"
+    names = ", ".join(group.name for group in left)
     return f"cutting {names} down to the last channels" if few else f"cutting {names}"
 
 
