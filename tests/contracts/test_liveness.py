@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import pytest
 import torch
+from _pytest.mark import ParameterSet
 from tests.tiny import tiny_federation, tiny_net
 
 from dapperfl import methods
@@ -62,12 +63,23 @@ def other_values(place: tuple[str, str], hint: Any, value: Any) -> list[Any]:
     return [(value * 0.5 or 0.5) if hint is float else 1 if value > 1 else 2]
 
 
+SHARED = {field.name for field in dataclasses.fields(Method)}  # quickly, with two methods only
+
+
+def case(name: str, field: dataclasses.Field[Any]) -> ParameterSet:
+    quick = field.name not in SHARED or name in ("fedavg", "dapperfl")
+    marks = () if quick else (pytest.mark.slow,)
+    return pytest.param(name, field, id=f"{name}.{field.name}", marks=marks)
+
+
 FIELDS = [
-    (name, field) for name in methods.names() for field in dataclasses.fields(methods.load(name))
+    case(name, field)
+    for name in methods.names()
+    for field in dataclasses.fields(methods.load(name))
 ]
 
 
-@pytest.mark.parametrize(("name", "field"), FIELDS, ids=[f"{n}.{f.name}" for n, f in FIELDS])
+@pytest.mark.parametrize(("name", "field"), FIELDS)
 def test_every_field_changes_the_result(name, field):
     cls = methods.load(name)
     context = CONTEXT.get((name, field.name), {})

@@ -51,17 +51,15 @@ def test_it_learns_the_same_as_in_simulation(name, tmp_path):
             assert 0 < found.bytes_down - spent.bytes_down < 2 * 8000
 
 
+@pytest.mark.slow  # quickly: the order of replies in tests/contracts/test_methods.py
 @every_method
-def test_the_order_of_replies_moves_no_weight_by_more_than_one_ulp(name, tmp_path):
+def test_the_order_of_replies_moves_no_weight(name, tmp_path):
     settings = (*NET, f"method={name}", "rounds=1", "train.epochs=1")
     (forwards,) = rounds(tmp_path / "one", *settings)
     (backwards,) = rounds(tmp_path / "other", *settings, backwards=True)
     weights = backwards.snapshot.server.weights
     for key, tensor in forwards.snapshot.server.weights.items():
-        if tensor.is_floating_point():
-            assert torch.equal(torch.nextafter(tensor, weights[key]), weights[key]), key
-        else:
-            assert torch.equal(tensor, weights[key]), key
+        assert torch.equal(tensor, weights[key]), key
     assert (forwards.loss, forwards.kept) == (backwards.loss, backwards.kept)
     assert list(forwards.costs) == list(backwards.costs) == sorted(forwards.costs)
 
