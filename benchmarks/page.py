@@ -12,7 +12,7 @@ BEGIN, END = "<!-- bench: begin -->", "<!-- bench: end -->"
 
 
 def section(document: dict[str, Any]) -> str:
-    """Return one machine's rows that have a target, met or not, as Markdown."""
+    """Return one machine's rows as Markdown: met, missed, or measured for comparison only."""
     lines = [
         f"**{document['machine']}**, torch {document['torch']}, Python {document['python']}, "
         f"`{document['command']}`, {document['when'][:10]}:",
@@ -21,12 +21,13 @@ def section(document: dict[str, Any]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for row in document["rows"]:
+        unit, target, verdict = row["unit"], "", ""
         if row["target"] is not None:
-            unit, verdict = row["unit"], "met" if row["met"] else "**missed**"
-            lines.append(
-                f"| {row['name']} | {row['value']:.4g} {unit} | {row['baseline']:.4g} {unit} "
-                f"| {row['ratio']:.3g} | {row['target']:.3g} | {verdict} |"
-            )
+            target, verdict = f"{row['target']:.3g}", "met" if row["met"] else "**missed**"
+        lines.append(
+            f"| {row['name']} | {row['value']:.4g} {unit} | {row['baseline']:.4g} {unit} "
+            f"| {row['ratio']:.3g} | {target} | {verdict} |"
+        )
     return "\n".join(lines)
 
 
