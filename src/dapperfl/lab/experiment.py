@@ -15,7 +15,7 @@ import tomli_w
 
 from dapperfl.core.cost import cost
 from dapperfl.core.messages import ClientCost
-from dapperfl.data.benchmarks import is_named_by_root
+from dapperfl.data.benchmarks import naming_keys
 from dapperfl.errors import CheckpointError, ConfigError
 from dapperfl.lab.build import build
 from dapperfl.lab.config import Config, to_keys, to_table
@@ -77,7 +77,7 @@ def finished_summary(config: Config, out: Path) -> dict[str, Any] | None:
         return None
     stored = stored_config(folder)
     check_same_run(stored, config)
-    if is_named_by_root(config.data.benchmark) and stored.data.root != config.data.root:
+    if naming_keys(config.data.benchmark) and stored.data.root != config.data.root:
         return None  # moved, or other pictures: this shows when they are loaded
     summary: dict[str, Any] = read_json(folder.summary)
     return summary if summary.get("rounds") == config.rounds else None

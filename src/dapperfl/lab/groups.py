@@ -138,8 +138,7 @@ def _label(own: Run, all_runs: Sequence[Run]) -> str:
 
 
 def _identity(run: Run) -> dict[str, str]:
-    named = ("data.root",) if benchmarks.is_named_by_root(run.benchmark) else ()
-    relevant = (*_RELEVANT, *named)
+    relevant = (*_RELEVANT, *benchmarks.naming_keys(run.benchmark))
     return {
         key: show(value).strip('"')
         for key, value in run.settings.items()

@@ -32,12 +32,12 @@ def names() -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(__path__))
 
 
-def is_named_by_root(name: str) -> bool:
-    """Tell whether the root says which pictures these are, and not just where they lie.
+def naming_keys(name: str) -> tuple[str, ...]:
+    """Return the settings that say which pictures these are, and not just where they lie.
 
     The pictures of a known data set are the same in any place; two folders are two data sets.
     """
-    return name not in ("minidigits", *CATALOGUE)
+    return () if name in ("minidigits", *CATALOGUE) else ("data.root",)
 
 
 def options(name: str) -> Mapping[str, Option]:

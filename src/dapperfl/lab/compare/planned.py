@@ -85,8 +85,7 @@ class Base:
 
 def _digest(config: Config, but: tuple[str, ...]) -> str:
     later = _LATER | _LATER_OF.get(config.method.name, {})
-    named = ("data.root",) if benchmarks.is_named_by_root(config.data.benchmark) else ()
-    relevant = (*_RELEVANT, *named)
+    relevant = (*_RELEVANT, *benchmarks.naming_keys(config.data.benchmark))
     keys = {
         key: value
         for key, value in to_keys(config).items()

@@ -33,6 +33,7 @@ _MAY_CHANGE = (
     "engine.device",
     "engine.memory_limit_mb",
     "checkpoint_every",
+    "data.root",
     "deploy.",
     "sampler",
 )
@@ -88,10 +89,10 @@ class Study:
         if then is None:
             self._study.set_user_attr("plan", now)
             return
-        named = benchmarks.is_named_by_root(self.plan.config.data.benchmark)
-        free = _MAY_CHANGE if named else (*_MAY_CHANGE, "data.root")
+        named = benchmarks.naming_keys(self.plan.config.data.benchmark)
         for key in then | now:
-            if then.get(key) != now.get(key) and not key.startswith(free):
+            may_change = key.startswith(_MAY_CHANGE) and key not in named
+            if then.get(key) != now.get(key) and not may_change:
                 raise ConfigError(
                     f"{key} = {show(now.get(key))}, but the study was begun with "
                     f"{show(then.get(key))}; choose another --out for another study"
