@@ -30,6 +30,9 @@ from dapperfl.flower.processes import free_port
 
 pytestmark = MARKS
 DEADLINE = 45
+# Flower gives a device up that has not been heard of for 60 s. Its last heartbeat may be half of
+# that old when it stops, so now the deadline comes first, now Flower's word.
+GONE = f"no reply(: Error: Node Unavailable| within {DEADLINE} s)"
 SETTINGS = [
     *("fleet.devices=3", "fleet.rhos=[0.0, 0.4]", "data.protocol=iid"),
     *("rounds=4", f"deploy.deadline={DEADLINE}"),
@@ -128,11 +131,11 @@ def test_a_run_survives_whatever_dies(site):
 
 
 def kill_a_device(site: Site, server: Command, join: Command) -> None:
-    """Kill -9 one in its training: its round completes with the others after the deadline."""
+    """Kill -9 one in its training: its round completes with the others."""
     site.wait_for_training(2, server)
     join.kill()
     site.wait_for_round(1, server)
-    server.wait_for(f"device 2 is left out: no reply within {DEADLINE} s")
+    server.wait_for(f"device 2 is left out: {GONE}")
 
 
 def stop_a_device(site: Site, server: Command) -> None:
@@ -142,7 +145,7 @@ def stop_a_device(site: Site, server: Command) -> None:
     os.killpg(group, signal.SIGSTOP)
     try:
         site.wait_for_round(2, server)
-        server.wait_for(f"device 1 is left out: no reply within {DEADLINE} s")
+        server.wait_for(f"device 1 is left out: {GONE}")
     finally:
         os.killpg(group, signal.SIGCONT)
 
