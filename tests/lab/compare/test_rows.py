@@ -105,7 +105,9 @@ def test_another_table_gives_a_row_its_own_label(run):
     assert (row["base"], row["label"], row["best"]) == ("b", "mine", "30.0000")
 
 
-@pytest.mark.parametrize("text", ["a,b\n1,2\n", "base,label,seed,id\n1,2\n"])
+@pytest.mark.parametrize(
+    "text", ["a,b\n1,2\n", "base,label,seed,id\n1,2\n", "base,label,seed,id\n1,2,3,4,5\n"]
+)
 def test_a_file_of_another_kind_is_refused(tmp_path, text):
     path = tmp_path / "rows.csv"
     path.write_text(text)
@@ -113,3 +115,33 @@ def test_a_file_of_another_kind_is_refused(tmp_path, text):
         read_rows(path)
     with pytest.raises(CheckpointError, match="cannot be read"):
         read_rows(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("cells", "column"),
+    [
+        ({"seed": "1.5"}, "seed"),
+        ({"best": ""}, "best"),
+        ({"dark_last5": "12,3"}, "dark_last5"),
+        ({"flops": "many"}, "flops"),
+        ({"rounds": ""}, "rounds"),
+    ],
+)
+def test_a_damaged_number_is_named(run, tmp_path, cells, column):
+    path = tmp_path / "rows.csv"
+    row = dict(row_of(run, SUMMARY, LINES))
+    write_rows(path, [row])
+    assert len(read_rows(path)) == 1
+    write_rows(path, [row, {**row, **cells}])
+    with pytest.raises(CheckpointError, match=f"row 2 is damaged: {column} is no number"):
+        read_rows(path)
+
+
+def test_a_damaged_round_is_named(run, tmp_path):
+    path = tmp_path / "rounds.csv"
+    rows = round_rows(run, LINES)
+    write_rows(path, rows)
+    assert len(read_rows(path)) == len(rows)
+    write_rows(path, [{**rows[0], "dark": "?"}])
+    with pytest.raises(CheckpointError, match="row 1 is damaged: dark is no number"):
+        read_rows(path)

@@ -4,7 +4,7 @@ import csv
 import io
 import os
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -20,6 +20,7 @@ from dapperfl.lab.summary import marks
 Row = Mapping[str, str]
 MARKS = ("best", "last", "last5")
 _HEAD = ("method", "preset", "seed", *MARKS)
+_COUNTS = ("seed", "round", "rounds")
 _COSTS = ("parameters", "flops", "bytes", "seconds")
 _ABOUT = ("base", "label", "settings")
 _MADE_BY = ("dapperfl", "torch", "python", "platform", "threads", "commit")
@@ -147,6 +148,25 @@ def read_rows(path: Path) -> list[Row]:
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
     for number, row in enumerate(rows, start=1):
-        if not {"base", "label", "seed", "id"} <= row.keys() or None in row.values():
+        cells = (*row, *row.values())  # csv says None for a cell too many or too few
+        if not {"base", "label", "seed", "id"} <= row.keys() or None in cells:
             raise CheckpointError(f"{path}, row {number} is damaged, or of another kind of file")
+        for column in _numbers(row):
+            try:
+                (int if column in _COUNTS else float)(row[column])
+            except ValueError as error:
+                raise CheckpointError(
+                    f"{path}, row {number} is damaged: {column} is no number: {error}"
+                ) from error
     return rows
+
+
+def _numbers(row: Row) -> Iterator[str]:
+    """Name the cells that hold numbers: some must, others do where they are not empty."""
+    words = {*_ABOUT, "method", "preset", "id"}
+    for name, cell in row.items():
+        must = name in (*_COUNTS, *MARKS)
+        cost = name in (*_COSTS, "validation")
+        domain = name.rpartition("_")[2] in MARKS or ("round" in row and name not in words)
+        if must or (cell and (cost or domain)):
+            yield name
