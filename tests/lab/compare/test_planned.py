@@ -30,6 +30,17 @@ def test_labels_are_as_typed_and_name_what_the_preset_does_not():
     assert run.settings == "method.gamma=0; method.epsilon=0.5"
 
 
+def test_a_label_does_not_hide_the_preset_of_the_file(tmp_path, caplog):
+    caplog.set_level("INFO")
+    path = tmp_path / "run.toml"
+    path.write_text('[method]\nname = "dapperfl"\npreset = "paper"\n')
+    plan_runs(Base("demo", path), parse_variants("default=dapperfl:default,fedavg"), [0])
+    assert "has it" not in caplog.text
+    [run] = plan_runs(Base("demo", path), parse_variants("default=dapperfl"), [0])
+    assert run.config.method.preset == "paper"
+    assert f'"default" is dapperfl as {path} has it: preset "paper"' in caplog.text
+
+
 def test_an_id_is_of_what_is_computed_not_of_where_or_how_it_is_called():
     [run], [same], [other] = (
         _plan("a=dapperfl:paper", "data.root=/here", "engine.device=cpu"),

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +15,8 @@ from dapperfl.errors import ConfigError
 from dapperfl.lab.compare.variants import Variant, check_settings
 from dapperfl.lab.config import Config, to_keys
 from dapperfl.lab.fields import show
+
+_log = logging.getLogger(__name__)
 
 # Where and by which hands a run was computed says nothing about what was computed.
 _IRRELEVANT = ("seed", "checkpoint_every", "data.root", "engine.", "deploy.")
@@ -108,6 +111,10 @@ def plan_runs(base: Base, variants: Iterable[Variant], seeds: Sequence[int]) -> 
         settings = _settings(variant, config)
         label = variant.label or _label(variant, config, settings)
         first = Planned(base.name, label, "; ".join(settings), config)
+        preset = config.method.preset
+        if variant.label and variant.preset is None and preset != "default":
+            about = label, variant.name, base.path, preset
+            _log.info('"%s" is %s as %s has it: preset "%s"', *about)
         for other in runs:
             if other.id == first.id:
                 raise ConfigError(f'--methods: "{other.label}" and "{label}" are the same runs')
