@@ -89,6 +89,10 @@ def test_a_port_that_is_taken_is_named(call):
     assert_refused(result, f"cannot listen on 127.0.0.1, port {port}", code=1)
 
 
+def test_a_server_listens_somewhere(call):
+    assert_refused(call(*COMMANDS["serve"], "--host", ""), "expected an address of this machine")
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

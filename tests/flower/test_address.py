@@ -30,7 +30,13 @@ def test_an_address_is_read(text, host, port):
     assert parse_address(str(parse_address(text))) == Address(host, port)
 
 
-@pytest.mark.parametrize("text", ["", ":8443", "host:", "host:0", "host:70000", "https://host:1"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", ":8443", "host:", "host:0", "host:70000", "https://host:1"),
+        *("a..b:1", ".host", "my host", "host\t", f"{'x' * 64}.org"),  # no name server knows these
+    ],
+)
 def test_what_is_no_address_is_refused(text):
     with pytest.raises(ConfigError, match="no address"):
         parse_address(text)

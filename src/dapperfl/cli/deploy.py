@@ -153,6 +153,8 @@ def _door(
             "give --certs DIR (dapperfl certs makes it), or say --insecure: then nothing is "
             "encrypted and any device may join"
         )
+    if not host.strip():
+        raise ConfigError('--host "": expected an address of this machine; 0.0.0.0 means all')
     address = Address(host, port)
     if certificates is None:
         return Door(address)

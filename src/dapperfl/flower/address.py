@@ -37,11 +37,20 @@ def parse_address(text: str) -> Address:
     if not colon or text.endswith("]"):
         host, port = text, str(PORT)
     host = host.removeprefix("[").removesuffix("]")
-    if not host or "/" in host or not port.isdecimal() or not 0 < int(port) < 2**16:
+    if not _is_host(host) or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise ConfigError(
             f'"{text}" is no address; expected HOST:PORT, such as fl.example.org:8443'
         )
     return Address(host, int(port))
+
+
+def _is_host(text: str) -> bool:
+    """Say whether a text can be a host, so that waiting for it makes sense."""
+    try:
+        text.encode("idna")  # as it will be on its way to a name server
+    except UnicodeError:
+        return False
+    return bool(text) and text.isprintable() and not set(text) & set(" /")
 
 
 def why_silent(address: Address, authority: Path | None) -> str | None:
