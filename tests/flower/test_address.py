@@ -5,10 +5,12 @@ import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import pytest
 
 from dapperfl.errors import ConfigError, RunError
+from dapperfl.flower import certificates
 from dapperfl.flower.address import Address, parse_address, why_silent
 from dapperfl.flower.certificates import Certificates, make_certificates
 from dapperfl.flower.processes import free_port, require_port
@@ -79,11 +81,18 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     return make_certificates(tmp_path_factory.mktemp("certs"), ["127.0.0.1"], 1)
 
 
-@pytest.fixture(scope="module")
-def secure(files: Certificates) -> Iterator[Address]:
+@contextmanager
+def secured(files: Certificates) -> Iterator[Address]:
+    """Listen with TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(files.server, files.server_key)
     with listening(lambda plain: context.wrap_socket(plain, server_side=True).close()) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def secure(files: Certificates) -> Iterator[Address]:
+    with secured(files) as address:
         yield address
 
 
@@ -118,6 +127,32 @@ def test_a_server_of_another_authority_is_refused(secure, tmp_path):
     other = make_certificates(tmp_path, ["127.0.0.1"], 1)
     with pytest.raises(RunError, match=r"is not signed by .*ca\.crt"):
         why_silent(secure, other.authority)
+
+
+@pytest.mark.parametrize("host", ["fl.example.org", "192.0.2.7"])
+def test_a_server_that_is_called_by_another_name_is_refused(secure, files, monkeypatch, host):
+    there, connect = ("127.0.0.1", secure.port), socket.create_connection
+    monkeypatch.setattr(socket, "create_connection", lambda _, seconds: connect(there, seconds))
+    with pytest.raises(RunError, match="call it by a name that its certificate has"):
+        why_silent(Address(host, secure.port), files.authority)
+
+
+def test_a_server_whose_certificate_is_too_old_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificates, "_CLOCKS_DIFFER", timedelta(days=3))
+    monkeypatch.setattr(certificates, "_DAYS", -1)
+    old = make_certificates(tmp_path, ["127.0.0.1"], 1)
+    with secured(old) as address, pytest.raises(RunError, match=r"expired.*set the clocks right"):
+        why_silent(address, old.authority)
+
+
+@pytest.mark.parametrize("text", ["", "nonsense"])
+def test_an_authority_that_is_none_is_named_and_not_waited_for(tmp_path, text):
+    path = tmp_path / "ca.crt"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"ca\.crt cannot be read as a certificate: it is none"):
+        why_silent(Address("127.0.0.1", 1), path)
+    with pytest.raises(ConfigError, match=r"cannot be read as a certificate: No such file"):
+        why_silent(Address("127.0.0.1", 1), tmp_path / "nothing.crt")
 
 
 def test_tls_and_none_do_not_go_together(secure, plain, files):

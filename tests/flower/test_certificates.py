@@ -3,6 +3,7 @@
 import ssl
 import stat
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,13 @@ from flwr.supercore.primitives.asymmetric import (
 )
 
 from dapperfl.errors import ConfigError
-from dapperfl.flower.certificates import Certificates, make_certificates, public_keys
+from dapperfl.flower import certificates
+from dapperfl.flower.certificates import (
+    Certificates,
+    check_server,
+    make_certificates,
+    public_keys,
+)
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +111,7 @@ def test_nothing_is_overwritten_and_nothing_is_written_then(tmp_path, there):
 
 
 @pytest.mark.parametrize(
-    "host", ["", "https://fl.example.org", "fl.example.org:8443", "a b", "ü.de"]
+    "host", ["", "https://fl.example.org", "fl.example.org:8443", "a b", "ü.de", f"{'x' * 64}.org"]
 )
 def test_a_host_that_no_certificate_can_name_is_refused(tmp_path, host):
     with pytest.raises(ConfigError, match="--host"):
@@ -125,3 +132,30 @@ def test_a_key_of_another_kind_is_refused_by_name(tmp_path):
     (tmp_path / "mine.pub").write_text("nonsense")
     with pytest.raises(ConfigError, match=r"mine\.pub cannot be read"):
         public_keys(tmp_path)
+
+
+def test_what_was_made_is_in_order(files):
+    check_server(files)
+
+
+@pytest.mark.parametrize("name", ["ca.crt", "server.crt", "server.key"])
+@pytest.mark.parametrize("text", ["", "nonsense"])
+def test_a_server_needs_files_that_are_certificates(tmp_path, name, text):
+    made = make_certificates(tmp_path, ["localhost"], 1)
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=rf"{name}.* cannot be .*dapperfl certs"):
+        check_server(made)
+
+
+def test_a_key_of_another_certificate_is_refused(files, tmp_path):
+    made = make_certificates(tmp_path, ["localhost"], 1)
+    made.server_key.write_bytes(files.server_key.read_bytes())
+    with pytest.raises(ConfigError, match="KEY_VALUES_MISMATCH"):
+        check_server(made)
+
+
+def test_a_certificate_whose_time_is_over_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificates, "_CLOCKS_DIFFER", timedelta(days=3))
+    monkeypatch.setattr(certificates, "_DAYS", -1)
+    with pytest.raises(ConfigError, match="make new certificates"):
+        check_server(make_certificates(tmp_path, ["127.0.0.1"], 1))

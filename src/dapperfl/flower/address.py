@@ -10,6 +10,10 @@ from dapperfl.errors import ConfigError, RunError
 
 PORT = 8443  # unless told otherwise
 _SECONDS = 10.0  # for an answer
+_EARLY, _EXPIRED, _OTHER_NAME, _OTHER_ADDRESS = 9, 10, 62, 64  # OpenSSL's numbers of what is wrong
+_TIME = "set the clocks right, or make new certificates with dapperfl certs"
+_NAME = "call it by a name that its certificate has, or make one with dapperfl certs --host"
+_REMEDIES = {_EARLY: _TIME, _EXPIRED: _TIME, _OTHER_NAME: _NAME, _OTHER_ADDRESS: _NAME}
 
 
 @dataclass(frozen=True)
@@ -61,16 +65,19 @@ def why_silent(address: Address, authority: Path | None) -> str | None:
         authority: The certificate to check the server by; None to ask without TLS.
 
     Raises:
+        ConfigError: the certificate to check it by cannot be read.
         RunError: one is there, and it is not the one that was expected.
     """
+    context = None if authority is None else trusting(authority)
     try:
-        if authority is None:
+        if context is None:
             return _speak_plainly(address)
-        _shake_hands(address, ssl.create_default_context(cafile=str(authority)))
+        _shake_hands(address, context)
     except ssl.SSLCertVerificationError as error:
+        remedy = _REMEDIES.get(error.verify_code, "use the ca.crt that was made with this server's")
         raise RunError(
             f"the certificate of {address} is not signed by {authority} for this name "
-            f"({error.verify_message}); give the ca.crt of this server with --certificate"
+            f"({error.verify_message}); {remedy}"
         ) from error
     except ssl.SSLEOFError:
         return "it hangs up"  # on its way down or up
@@ -81,6 +88,22 @@ def why_silent(address: Address, authority: Path | None) -> str | None:
     except OSError as error:
         return error.strerror or str(error)
     return None
+
+
+def trusting(authority: Path) -> ssl.SSLContext:
+    """Return what checks a server by the certificate of its authority.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return ssl.create_default_context(cafile=str(authority))
+    except OSError as error:  # an SSLError is one
+        reason = "it is none" if isinstance(error, ssl.SSLError) else error.strerror
+        raise ConfigError(
+            f"{authority} cannot be read as a certificate: {reason}; give the ca.crt that "
+            "dapperfl certs has made"
+        ) from error
 
 
 def _shake_hands(address: Address, context: ssl.SSLContext) -> None:

@@ -5,6 +5,7 @@ know the server. The server is given the public key of every device and so knows
 """
 
 import os
+import ssl
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -16,8 +17,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from dapperfl.errors import ConfigError
+from dapperfl.flower.address import trusting
 
 _DAYS = 825  # the longest that common clients accept of a server's certificate
+_LABEL = 63  # letters of a part of a name, at most
 _CLOCKS_DIFFER = timedelta(hours=1)
 _HERE = ("localhost", "127.0.0.1", "::1")  # by which the server's own processes know it
 
@@ -100,9 +103,13 @@ def _host(text: str) -> x509.GeneralName:
     except ValueError:
         pass
     parts = text.removesuffix(".").split(".")
-    if not text.isascii() or not all(part.replace("-", "").isalnum() for part in parts):
+    if not text.isascii() or not all(map(_is_label, parts)):
         raise ConfigError(f'--host "{text}": expected a name such as fl.example.org or an address')
     return x509.DNSName(text)
+
+
+def _is_label(text: str) -> bool:
+    return len(text) <= _LABEL and text.replace("-", "").isalnum()
 
 
 def _authority() -> tuple[ec.EllipticCurvePrivateKey, x509.Certificate]:
@@ -200,6 +207,34 @@ def _write_new(path: Path, data: bytes, mode: int = 0o644) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(handle, "wb") as file:
         file.write(data)
+
+
+def check_server(files: Certificates) -> None:
+    """Refuse files that no server can start with, or that no device would accept.
+
+    Raises:
+        ConfigError: One cannot be read, they do not belong together, or their time is over.
+    """
+    trusting(files.authority)
+    try:
+        # An empty password: one that is asked for would be waited for.
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+            files.server, files.server_key, password=""
+        )
+        server = x509.load_pem_x509_certificate(files.server.read_bytes())
+    except (OSError, ValueError) as error:  # an SSLError is an OSError
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise ConfigError(
+            f"{files.server} and {files.server_key} cannot be used together: {reason}; "
+            "make them with dapperfl certs"
+        ) from error
+    now = datetime.now(UTC)
+    if not server.not_valid_before_utc <= now <= server.not_valid_after_utc:
+        raise ConfigError(
+            f"{files.server} is valid from {server.not_valid_before_utc:%Y-%m-%d} to "
+            f"{server.not_valid_after_utc:%Y-%m-%d}, and this machine's clock says {now:%Y-%m-%d}; "
+            "set the clock right, or make new certificates with dapperfl certs"
+        )
 
 
 def public_keys(folder: Path) -> dict[str, bytes]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from dapperfl.errors import CheckpointError, RunError
 from dapperfl.flower.address import Address, why_silent
 from dapperfl.flower.app_folder import write_app
-from dapperfl.flower.certificates import Certificates, public_keys
+from dapperfl.flower.certificates import Certificates, check_server, public_keys
 from dapperfl.flower.control import connected
 from dapperfl.flower.kit import build_kit, modules_of, reply_limit
 from dapperfl.flower.place import RUN, Place
@@ -53,6 +53,11 @@ class Door:
         """The keys of the devices that are let in."""
         return [] if self.keys is None else list(public_keys(self.keys).values())
 
+    def check(self) -> None:
+        """Refuse certificates that no server can start with; see `check_server`."""
+        if self.certificates is not None:
+            check_server(self.certificates)
+
     def options(self) -> list[str]:
         """Return the SuperLink's options."""
         where = ["--host", self.address.host, "--port", str(self.address.port)]
@@ -73,12 +78,14 @@ def serve(config: Config, out: Path, door: Door, *, resume: bool) -> Iterator[st
 
     Raises:
         CheckpointError: the run folder is in use, or would be overwritten.
-        ConfigError: a key or certificate is missing, or a run to be continued has other settings.
+        ConfigError: a key or certificate is missing or useless, or a run to be continued has other
+            settings.
         RunError: the port is taken, or the run has failed.
     """
     folder, place = RunFolder(out), Place(out.absolute())
     if may_write(folder, resume):
         check_same_run(stored_config(folder), config)
+    door.check()
     keys = door.public_keys()
     parts = _most_parts(config)  # what is wrong with it must show before anything is started
     with RunFolder(place.home).held():
