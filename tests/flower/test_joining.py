@@ -3,17 +3,19 @@
 import json
 import subprocess
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dapperfl.errors import RunError
+from dapperfl.errors import CheckpointError, RunError
 from dapperfl.flower import joining
 from dapperfl.flower.address import Address
-from dapperfl.flower.joining import Member, _followed, started
+from dapperfl.flower.joining import Member, _followed, join, started
 from dapperfl.flower.processes import Child
 from dapperfl.flower.supernode import FOREIGN, LOST
+from dapperfl.lab.folder import RunFolder
 
 SERVER = Address("fl.example.org", 8443)
 
@@ -108,3 +110,15 @@ def test_certificate_and_key_are_passed_on(tmp_path):
     words = " ".join(member.options())
     assert "--root-certificates ca.crt --auth-supernode-private-key mine" in words
     assert "--insecure" not in words
+
+
+def test_a_state_that_cannot_be_had_names_the_option_to_change(member):
+    with (
+        RunFolder(member.state / ".flower").held(),
+        pytest.raises(CheckpointError, match="wait, or choose another --state"),
+    ):
+        next(join(member))
+    taken = member.state / "a file"
+    taken.write_text("not a folder")
+    with pytest.raises(CheckpointError, match=r"cannot write .*; choose another --state$"):
+        next(join(replace(member, state=taken)))

@@ -50,10 +50,10 @@ def join(member: Member) -> Iterator[str]:
     """Work for a server until interrupted; yield a line for each round and each change.
 
     Raises:
-        CheckpointError: another process works with the same state.
+        CheckpointError: another process works with the same state, or it cannot be written.
         RunError: the server refuses the device, or is not the one that was expected.
     """
-    with RunFolder(member.state / ".flower").held():
+    with RunFolder(member.state / ".flower").held("choose another --state"):
         while True:
             yield from _wait_for_server(member)
             with started(member) as node:

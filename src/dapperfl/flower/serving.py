@@ -88,7 +88,7 @@ def serve(config: Config, out: Path, door: Door, *, resume: bool) -> Iterator[st
     door.check()
     keys = door.public_keys()
     parts = _most_parts(config)  # what is wrong with it must show before anything is started
-    with RunFolder(place.home).held():
+    with RunFolder(place.home).held("choose another --out"):
         end_stale(place.superlink.with_suffix(".pid"))
         require_port(door.address.host, door.address.port)
         place.status.unlink(missing_ok=True)

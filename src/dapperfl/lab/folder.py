@@ -73,11 +73,15 @@ class RunFolder:
         return any(not entry.name.startswith(".") for entry in self.path.iterdir())
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Make the folder if need be, and keep every other process from writing in it."""
+    def held(self, remedy: str | None = None) -> Iterator[None]:
+        """Make the folder if need be, and keep every other process from writing in it.
+
+        Args:
+            remedy: What to do if that cannot be, where it is not to choose another --out.
+        """
         import fcntl  # not on every system, and only writers need it
 
-        with explained(self.path):
+        with explained(self.path, remedy):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = self._lock.open("a")
         with lock:
@@ -85,21 +89,27 @@ class RunFolder:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise CheckpointError(
-                    f"another process is writing to {self.path}; wait, or choose another --out"
+                    f"another process is writing to {self.path}; wait, or "
+                    f"{remedy or 'choose another --out'}"
                 ) from None
             yield
 
 
 @contextmanager
-def explained(folder: Path) -> Iterator[None]:
-    """Turn a full disk or a forbidden folder into one line that says how to go on."""
+def explained(folder: Path, remedy: str | None = None) -> Iterator[None]:
+    """Turn a full disk or a forbidden folder into one line that says how to go on.
+
+    Args:
+        folder: Where the run is.
+        remedy: What to do, where it is not to continue this run.
+    """
     try:
         yield
     except OSError as error:
         place = error.filename or folder
+        again = remedy or f"when that is solved, continue with --out {folder} --resume"
         raise CheckpointError(
-            f"cannot write {place}: {error.strerror or error}; when that is solved, continue with "
-            f"--out {folder} --resume"
+            f"cannot write {place}: {error.strerror or error}; {again}"
         ) from error
 
 
