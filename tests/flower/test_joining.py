@@ -26,9 +26,12 @@ def member(tmp_path: Path) -> Member:
 
 
 def follow(
-    member: Member, log: str, code: int, worked: tuple[dict[str, Any], ...] = ()
+    member: Member, log: str, code: int, worked: tuple[dict[str, Any], ...] = (), torn: str = ""
 ) -> list[str]:
-    """Return what is told of a SuperNode that has written a log, and has then ended."""
+    """Return what is told of a SuperNode that has written a log, and has then ended.
+
+    `torn` is what a killed ClientApp has left before what others have worked.
+    """
     path = member.state / "supernode.log"
     path.write_text(f"of an earlier start: [code: 2001]\n{log}")
     since = len(path.read_bytes()) - len(log.encode())
@@ -37,6 +40,7 @@ def follow(
     lines = iter(_followed(Child("supernode", process, path, since), member))
     told = [next(lines)] if log else []
     with (member.state / "worked.jsonl").open("a") as file:
+        file.write(torn)
         file.writelines(f"{json.dumps(row)}\n" for row in worked)
     return told + list(lines)
 
@@ -69,6 +73,14 @@ def test_a_round_is_a_line(member):
         "round 1  loss 2.360  accuracy before 25.0 %  sent 246.0 kB  3.3 s",
         "train, round 2: failed: the disk is full",
     ]
+
+
+@pytest.mark.parametrize("torn", ['{"phase": "tra', "null\n", '{"phase": "train"}\n'])
+def test_half_a_line_of_a_killed_process_does_not_end_the_device(member, torn):
+    row = {"phase": "train", "round": 2, "error": "the disk is full"}
+    told = follow(member, "INFO: SuperNode ID: 7\n", 0, (row, row), torn)
+    assert told[1].startswith("worked.jsonl has a line that cannot be read: ")
+    assert told[-2] == "train, round 2: failed: the disk is full"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dapperfl.errors import RunError
 from dapperfl.flower.address import Address, why_silent
@@ -13,6 +14,7 @@ from dapperfl.flower.processes import Child, free_port, running, surroundings
 from dapperfl.flower.supernode import FOREIGN
 from dapperfl.flower.tail import Tail
 from dapperfl.lab.folder import RunFolder, write_atomically
+from dapperfl.runtime.facts import as_text
 
 _PAUSE = 0.3
 _BETWEEN_STARTS = 2.0  # seconds
@@ -130,7 +132,7 @@ class _Follower:
         for line in self._log.lines():
             yield from self._connection(line)
         for line in self._worked.lines():
-            yield from _told(line)
+            yield from _readable(line)
 
     def _connection(self, line: str) -> Iterator[str]:
         """Follow the words of Flower by which the connection comes and goes."""
@@ -141,9 +143,16 @@ class _Follower:
                 return
 
 
-def _told(text: str) -> Iterator[str]:
+def _readable(text: str) -> list[str]:
+    """Tell of one message that was worked on; a process that was killed leaves half a line."""
+    try:
+        return list(_told(json.loads(text)))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return [f"worked.jsonl has a line that cannot be read: {as_text(text)}"]
+
+
+def _told(row: dict[str, Any]) -> Iterator[str]:
     """Write one message that was worked on as a line; hellos are no work."""
-    row = json.loads(text)
     if row.get("error"):
         yield f"{row['phase']}, round {row.get('round', '-')}: failed: {row['error']}"
     elif row["phase"] == "train":
