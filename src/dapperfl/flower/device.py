@@ -86,7 +86,7 @@ def _optional(given: Mapping[str, object]) -> dict[str, Any]:
         "domain": str,
         "keep_aside": lambda value: float(str(value)),
         "root": lambda value: Path(str(value)),
-        "modules": lambda value: tuple(filter(None, str(value).split(","))),
+        "modules": lambda value: tuple(filter(None, map(str.strip, str(value).split(",")))),
     }
     return {name: read(given[name]) for name, read in readers.items() if name in given}
 

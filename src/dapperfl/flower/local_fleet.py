@@ -5,9 +5,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from dapperfl.core.messages import Device
+from dapperfl.errors import ConfigError
 from dapperfl.flower.address import Address
 from dapperfl.flower.certificates import Certificates, make_certificates
 from dapperfl.flower.joining import Member, started
+from dapperfl.flower.kit import modules_of
 from dapperfl.flower.place import Place
 from dapperfl.flower.processes import free_port
 from dapperfl.flower.serving import Door, serve
@@ -21,7 +23,16 @@ _HERE = "127.0.0.1"
 def local_fleet(
     config: Config, out: Path, *, resume: bool, secure: bool
 ) -> Iterator[str | RoundLine]:
-    """Serve a run on the loopback, to a device for each part of the benchmark."""
+    """Serve a run on the loopback, to a device for each part of the benchmark.
+
+    Raises:
+        ConfigError: devices would need pictures of their own; and what `serve` raises.
+    """
+    if config.deploy.devices_bring_pictures:
+        raise ConfigError(
+            "deploy.classes and deploy.own_folders are for devices that bring pictures, and those "
+            "of local-fleet have none; use dapperfl serve, and dapperfl join --data"
+        )
     devices = load_federation(config).devices
     door = _door(out, len(devices), secure)
     with ExitStack() as stack:
@@ -50,6 +61,9 @@ def _member(device: Device, config: Config, out: Path, door: Door) -> Member:
         "rho": device.rho,
         "state": str(state),
     }
+    # Whoever starts them all has written the config, too.
+    if modules := modules_of(config):
+        settings["modules"] = ",".join(modules)
     if config.data.root is not None:
         settings["root"] = str(Path(config.data.root).expanduser().absolute())
     files = door.certificates
