@@ -32,6 +32,7 @@ def test_anything_else_is_refused(content, words):
 
 def test_a_refusal_is_one_printable_line():
     assert refused(refusal("no\npower \x1b[31m")) == "no power  [31m"
+    assert refused(refusal(" \n")) == "the device does not say why"
     assert refused(letter({"reply": part(b"x")})) is None
     assert refused(RecordDict()) is None
 

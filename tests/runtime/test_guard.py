@@ -94,6 +94,7 @@ def test_numbers_that_are_none_are_refused(value, name):
         ({"device": replace(DEVICE, rho=0.0)}, "expected Device"),
         ({"metrics": {"loss": nan}}, 'metric "loss" is nan'),
         ({"metrics": {"loss": 1.0, "more": inf}}, 'metric "more" is inf'),
+        ({"metrics": {"loss": -1e308}}, 'metric "loss" is -1e+308'),
         ({"metrics": {}}, 'does not say its "loss"'),
         ({"shared": {}}, "expected ['means', 'nothing', 'present', 'rung']"),
         ({"shared": SHARED | {"more": torch.zeros(1)}}, "shared tensors are"),

@@ -1,6 +1,6 @@
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, replace
-from math import nan
+from math import inf, nan
 
 import pytest
 import torch
@@ -15,7 +15,9 @@ from tests.runtime.letters import (
     STAMP,
     TASK,
     assert_same,
+    closed,
     moments,
+    opened,
     update,
     with_weights,
 )
@@ -261,3 +263,24 @@ def test_every_method_learns_the_same_over_the_wire(name):
     assert there.costs == here.costs
     assert_same(there.snapshot.server.weights, here.snapshot.server.weights)
     assert_same(there.snapshot.server.extra, here.snapshot.server.extra)
+
+
+@pytest.mark.parametrize("count", [19, 21, 5_000_000])
+def test_a_number_of_samples_that_the_server_knows_is_not_a_matter_of_claims(count):
+    data = CODEC.encode_reply(update(num_samples=count), STAMP)
+    measured = CODEC.encode_reply(moments(num_samples=count), STAMP)
+    box = inbox(known_samples=True)
+    expected = f"refused: {count} samples are claimed, the device has 20"
+    assert reason(box.open(data, TASK).message) == expected
+    assert reason(box.open(measured, ASKED).message) == expected
+    assert isinstance(box.open(GOOD, TASK).message, ClientUpdate)
+    assert isinstance(inbox().open(data, TASK).message, ClientUpdate)  # a folder may have grown
+
+
+@pytest.mark.parametrize("name", ["max_abs_error", "relative_error"])
+@pytest.mark.parametrize("value", [nan, inf, -0.1])
+def test_a_rounding_that_cannot_be_is_refused(name, value):
+    facts, tensors = opened(Codec(CODEC.cargo, fp16=True).encode_reply(update(), STAMP))
+    assert isinstance(inbox().open(closed(facts, tensors), TASK).message, ClientUpdate)
+    claimed = closed(facts | {name: value}, tensors)
+    assert "a rounding of" in reason(inbox().open(claimed, TASK).message)

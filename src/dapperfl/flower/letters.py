@@ -70,7 +70,8 @@ def refused(content: RecordDict) -> str | None:
     if not isinstance(record, ArrayRecord) or REFUSED not in record:
         return None
     try:
-        return as_text(opened(content, {REFUSED: REFUSED_LIMIT})[REFUSED].decode())
+        reason = as_text(opened(content, {REFUSED: REFUSED_LIMIT})[REFUSED].decode())
+        return reason.strip() or "the device does not say why"
     except UnicodeDecodeError as error:
         raise MessageError("the reason is no text") from error
 

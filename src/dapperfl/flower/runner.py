@@ -28,6 +28,7 @@ from dapperfl.runtime.local import Trade
 from dapperfl.runtime.wire import Parcel, Received, Reply, Task, kind_of, parcels
 
 TASK, MODEL, REPLY = "task", "model", "reply"
+ROUNDING = "rounding"  # a metric that no device may claim for itself
 KINDS = {"train": "train", "statistics": "train.statistics"}  # Flower's, by ours
 Asked = TypeVar("Asked", Assignment, StatisticsTask)
 
@@ -142,7 +143,9 @@ def _measured(received: Received[Reply], bytes_down: int) -> Reply:
     if isinstance(reply, LeftOut):
         return reply
     spent = replace(reply.cost, bytes_up=received.num_bytes, bytes_down=bytes_down)
-    if isinstance(reply, ClientUpdate) and received.rounding is not None:
-        lost = {"rounding": received.rounding.relative_error}
-        return replace(reply, cost=spent, metrics={**reply.metrics, **lost})
-    return replace(reply, cost=spent)
+    if isinstance(reply, Moments):
+        return replace(reply, cost=spent)
+    lost = received.rounding
+    metrics = {name: value for name, value in reply.metrics.items() if name != ROUNDING}
+    metrics |= {} if lost is None else {ROUNDING: lost.relative_error}
+    return replace(reply, cost=spent, metrics=metrics)

@@ -84,7 +84,10 @@ class Assembly:
         )
         codec = Codec.of(simulator.net, simulator.graph, fp16=config.deploy.fp16)
         run, ledger = self.kit.terms.run, self.desk.read_ledger()
-        self.inbox = Inbox(codec, run, settings=config.deploy.guard, ledger=ledger)
+        known = not config.deploy.devices_bring_pictures
+        self.inbox = Inbox(
+            codec, run, settings=config.deploy.guard, ledger=ledger, known_samples=known
+        )
         images = torch.zeros(2, *world.shape, device=simulator.device)
         example = Batch(images, torch.zeros(2, dtype=torch.int64, device=simulator.device))
         trade = replace(self.kit.trade, template=simulator.net)

@@ -28,10 +28,12 @@ from dapperfl.errors import MessageError
 from dapperfl.runtime.cargo import variance_of
 from dapperfl.runtime.drift import drift, nearer
 from dapperfl.runtime.local import PlainNet, Trade
+from dapperfl.runtime.rounding import Rounding
 from dapperfl.runtime.training import reported
 from dapperfl.runtime.wire import Stamp, Task
 from dapperfl.settings import Range, check_settings, setting
 
+LARGEST_METRIC = 3.5e38  # that of float32: no honest loss is larger, and no mean can overflow
 MOMENT_SLACK = 1e-6  # relative: what rounding may take from a second moment
 
 
@@ -131,6 +133,21 @@ def check_moments(moments: Moments, task: StatisticsTask, settings: GuardSetting
     return moments
 
 
+def check_rounding(rounding: Rounding) -> Rounding:
+    """Check what a device says that 16 bits have lost of its numbers: all of them at most."""
+    worst, share = rounding.max_abs_error, rounding.relative_error
+    if not (worst >= 0 and isfinite(worst) and 0 <= share <= 1):
+        raise MessageError(f"a rounding of {worst:g}, {share:g} of all, is claimed")
+    return rounding
+
+
+def check_same_samples(count: int, device: Device) -> int:
+    """Check a number of samples that the server knows: more of them would weigh more."""
+    if count != device.num_samples:
+        raise MessageError(f"{count} samples are claimed, the device has {device.num_samples}")
+    return count
+
+
 def expected_shared(trade: Trade, task: Assignment, batch: Batch) -> State:
     """Return what an honest client would send beside its weights, for names, shapes and formats.
 
@@ -180,7 +197,7 @@ def _check_metrics(metrics: Mapping[str, float], settings: GuardSettings) -> Non
     if "loss" not in metrics:
         raise MessageError('the update does not say its "loss"')
     for name, value in metrics.items():
-        if not isfinite(value):
+        if not abs(value) <= LARGEST_METRIC:
             raise MessageError(f'the metric "{name}" is {value}')
     tested, correct = metrics.get("tested", 0), metrics.get("correct", 0)
     if not 0 <= correct <= tested <= settings.max_samples:

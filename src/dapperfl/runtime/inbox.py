@@ -20,7 +20,14 @@ from dapperfl.core.messages import (
 from dapperfl.core.state import State
 from dapperfl.errors import MessageError
 from dapperfl.runtime.facts import as_text
-from dapperfl.runtime.guard import GuardSettings, check_moments, check_stamp, check_update
+from dapperfl.runtime.guard import (
+    GuardSettings,
+    check_moments,
+    check_rounding,
+    check_same_samples,
+    check_stamp,
+    check_update,
+)
 from dapperfl.runtime.wire import Codec, Received, Reply, Stamp, Task, kind_of
 
 logger = logging.getLogger(__name__)
@@ -78,6 +85,8 @@ class Inbox:
         shared: What honest updates carry beside their weights; see `guard.expected_shared`.
         settings: What is believed.
         ledger: Of the run so far.
+        known_samples: Whether the server knows how many samples each device has; else a device's
+            own word counts, within bounds.
     """
 
     codec: Codec
@@ -85,6 +94,7 @@ class Inbox:
     shared: State = field(default_factory=dict)
     settings: GuardSettings = field(default_factory=GuardSettings)
     ledger: Ledger = field(default_factory=Ledger)
+    known_samples: bool = False
 
     def put_aside(self, device: Device) -> LeftOut | None:
         """Say why a device is not asked any more; None if it is."""
@@ -120,6 +130,10 @@ class Inbox:
         if self.ledger.has_answered(task):
             raise MessageError(f"round {task.round_num} has been answered already")
         reply = received.message
+        if received.rounding is not None:
+            check_rounding(received.rounding)
+        if self.known_samples and not isinstance(reply, LeftOut):
+            check_same_samples(reply.num_samples, task.device)
         if isinstance(reply, ClientUpdate) and isinstance(task, Assignment):
             return replace(received, message=self._update(reply, task))
         if isinstance(reply, Moments) and isinstance(task, StatisticsTask):
