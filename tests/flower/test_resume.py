@@ -110,3 +110,12 @@ def test_a_device_remembers_as_of_before_a_round_and_only_a_little(tmp_path):
     assert int(remembered.before(5)["at"]) == 3  # asked again: as it was then
     assert int(remembered.before(4)["at"]) == 3
     assert len(list((tmp_path / "run-1").iterdir())) == 3
+
+
+def test_a_device_does_not_take_a_copy_for_what_it_remembers(tmp_path):
+    remembered = Remembered(tmp_path)
+    remembered.keep(1, {"at": torch.tensor(1)})
+    (tmp_path / "round-000001 (copy).safetensors").write_bytes(b"")
+    (tmp_path / ".round-000002.safetensors.part").write_bytes(b"")
+    assert int(remembered.before(2)["at"]) == 1
+    assert remembered.earliest == 1

@@ -170,3 +170,16 @@ def test_a_round_saved_again_replaces_the_damaged_one(tmp_path):
     found = load_checkpoint(tmp_path, at_round(0))
     assert found is not None
     assert_equal(found, saved)
+
+
+def test_copies_under_other_names_are_left_alone(tmp_path):
+    save_checkpoint(tmp_path, at_round(1, {0: {"n": torch.tensor(1)}}))
+    copies = ("round-00001 (copy)", "round-old", "memory/00000-00000001 (copy).safetensors")
+    for name in copies:
+        (tmp_path / name).mkdir()
+    found = load_checkpoint(tmp_path, at_round(0))
+    assert found is not None
+    assert found.server.round_num == 1
+    save_checkpoint(tmp_path, at_round(2))
+    save_checkpoint(tmp_path, at_round(3))
+    assert all((tmp_path / name).is_dir() for name in copies)

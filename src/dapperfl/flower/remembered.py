@@ -5,6 +5,7 @@ The device then starts from what it remembered before that round, and overwrites
 the first time.
 """
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from dapperfl.errors import CheckpointError
 from dapperfl.lab.folder import write_atomically
 
 AGAIN = 1  # rounds that a server may go back
+_NAME = re.compile(r"round-(\d{6,})\.safetensors")
 KEEP = AGAIN + 2  # rounds: what was before the earliest of them is needed, too
 
 
@@ -56,5 +58,5 @@ class Remembered:
         return self.folder / f"round-{round_num:06d}.safetensors"
 
     def _rounds(self) -> list[int]:
-        found = self.folder.glob("round-*.safetensors")
-        return [int(path.stem.removeprefix("round-")) for path in found]
+        found = (_NAME.fullmatch(path.name) for path in self.folder.glob("round-*"))
+        return [int(each[1]) for each in found if each]  # a copy under another name is none

@@ -9,6 +9,7 @@ What clients remember is in `memory/`, each in a file of its own that is written
 import json
 import logging
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
@@ -27,6 +28,7 @@ from dapperfl.runtime.memory_folder import Mark, MemoryFolder, digest, sync
 
 SCHEMA = 2
 KEEP = 2
+_NAME = re.compile(r"round-\d{5,}")
 MEMORY = "memory"  # the folder of client memories, beside the checkpoints
 DAMAGE = (OSError, ValueError, KeyError, TypeError, SafetensorError)  # all that reading it may say
 logger = logging.getLogger(__name__)
@@ -105,8 +107,9 @@ def _name(round_num: int) -> str:
 
 
 def _rounds(folder: Path) -> list[Path]:
-    """List complete checkpoints, newest first."""
-    return sorted(folder.glob("round-*"), key=_number, reverse=True)
+    """List complete checkpoints, newest first; a copy under another name is none."""
+    ours = [path for path in folder.glob("round-*") if _NAME.fullmatch(path.name)]
+    return sorted(ours, key=_number, reverse=True)
 
 
 def _number(path: Path) -> int:

@@ -7,6 +7,7 @@ nothing refers to it any more.
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 import weakref
@@ -177,6 +178,11 @@ class Memories(MutableMapping[int, State]):
 def file_name(client: int, number: int) -> str:
     """Return the name of a memory's file; no two memories of a store share one."""
     return f"{client:05d}-{number:08d}.safetensors"
+
+
+def is_file_name(text: str) -> bool:
+    """Say whether a file may be a memory's; others are not ours to read or to remove."""
+    return re.fullmatch(r"\d{5,}-\d{8,}\.safetensors", text) is not None
 
 
 def _remove(folder: Path, process: int) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dapperfl.runtime.memory import LIMIT, Memories, Memory, MemoryStore, file_name
+from dapperfl.runtime.memory import LIMIT, Memories, Memory, MemoryStore, file_name, is_file_name
 
 CHECKED = 2**30  # bytes compared with their SHA-256 when a run is continued; others when first read
 SYNCS = 16  # at once: a disk settles many small files in hardly more time than one
@@ -42,7 +42,7 @@ class MemoryFolder(MemoryStore):
 
     def _take_stock(self) -> None:
         """Find the files that nothing refers to: a killed process left them, or an older run."""
-        found = set(self.folder.glob("*.safetensors"))
+        found = {path for path in self.folder.glob("*.safetensors") if is_file_name(path.name)}
         self._last_number = max([self._last_number, *(int(path.stem[-8:]) for path in found)])
         # They go once a newer checkpoint is complete.
         self._garbage = found - set(self._files.values())
