@@ -7,6 +7,9 @@ import torch
 from tests.flower.village import Killed, Village, nodes_of, serve_in, toy
 
 from dapperfl.core.state import State
+from dapperfl.errors import CheckpointError
+from dapperfl.flower.desk import Desk
+from dapperfl.flower.place import Place
 from dapperfl.flower.remembered import Remembered
 from dapperfl.lab.folder import read_json, read_tensors
 from dapperfl.lab.records import load_records
@@ -119,3 +122,13 @@ def test_a_device_does_not_take_a_copy_for_what_it_remembers(tmp_path):
     (tmp_path / ".round-000002.safetensors.part").write_bytes(b"")
     assert int(remembered.before(2)["at"]) == 1
     assert remembered.earliest == 1
+
+
+@pytest.mark.parametrize("name", ["ledger.json", "run.json"])
+@pytest.mark.parametrize("text", ["", "null", "{}", '{"strikes"', '{"strikes": 1, "refused": 2}'])
+def test_a_damaged_note_of_the_server_is_named_with_what_removing_it_means(tmp_path, name, text):
+    desk = Desk(Place(tmp_path))
+    desk.place.folder.mkdir()
+    (desk.place.folder / name).write_text(text)
+    with pytest.raises(CheckpointError, match=rf"{name} is damaged; .* or remove it: devices"):
+        (desk.run_name if name == "run.json" else desk.read_ledger)()

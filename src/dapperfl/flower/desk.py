@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from dapperfl.errors import CheckpointError
 from dapperfl.flower.place import Place
 from dapperfl.lab.folder import read_json, write_json
 from dapperfl.lab.notes import heard
@@ -24,10 +25,15 @@ class Desk:
     place: Place
 
     def run_name(self) -> str:
-        """Return what the run is called in its messages: the same after a resume, unlike others."""
+        """Return what the run is called in its messages: the same after a resume, unlike others.
+
+        Raises:
+            CheckpointError: The file that says so is damaged.
+        """
         path = self.place.folder / "run.json"
         if path.exists():
-            return str(read_json(path)["run"])
+            with _intact(path, "devices then forget what they remember of this run"):
+                return str(read_json(path)["run"])
         name = f"run-{secrets.token_hex(12)}"
         write_json(path, {"run": name})
         return name
@@ -38,13 +44,31 @@ class Desk:
         write_json(self.place.status, facts)
 
     def read_ledger(self) -> Ledger:
-        """Return what was known of the devices' replies after the last complete round."""
+        """Return what was known of the devices' replies after the last complete round.
+
+        Raises:
+            CheckpointError: The file that says so is damaged.
+        """
         path = self.place.ledger
-        return Ledger.from_json(read_json(path)) if path.exists() else Ledger()
+        if not path.exists():
+            return Ledger()
+        with _intact(path, "devices that were put aside are then asked again"):
+            return Ledger.from_json(read_json(path))
 
     def write_ledger(self, ledger: Ledger) -> None:
         """Remember it for a process that takes over."""
         write_json(self.place.ledger, ledger.to_json())
+
+
+@contextmanager
+def _intact(path: Path, without: str) -> Iterator[None]:
+    """Say of a damaged file how to go on without it."""
+    try:
+        yield
+    except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(
+            f"{path} is damaged; bring it back from a copy, or remove it: {without}"
+        ) from error
 
 
 @contextmanager
