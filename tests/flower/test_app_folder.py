@@ -81,3 +81,14 @@ def test_damage_inside_is_noticed():
     for place in range(60, 200, 7):
         data[place] ^= 0xFF
     assert not is_ours(bytes(data))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA, 99])
+@pytest.mark.parametrize("size", [0, 7, 2**19])
+def test_an_archive_that_lies_about_its_contents_is_refused(method, size):
+    data = bytearray(repacked({}))
+    local, central = data.index(b"PK\3\4"), data.index(b"PK\1\2")
+    for place in (local + 8, central + 10):
+        data[place] = method
+    data[central + 20 : central + 24] = size.to_bytes(4, "little")  # compressed
+    assert not is_ours(bytes(data))

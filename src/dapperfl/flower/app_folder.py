@@ -5,6 +5,7 @@ package, no data and no weights; a device takes this app and no other.
 """
 
 import io
+import lzma
 import warnings
 import zipfile
 import zlib
@@ -35,6 +36,10 @@ clientapp = "{_PACKAGE}.client_app:app"
 [tool.flwr.app.config]
 """
 _MOST = 2**20  # bytes of an app that is looked at
+_DAMAGE = (  # all that opening a stranger's archive may say
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError),
+    *(ValueError, KeyError, NotImplementedError, RuntimeError),
+)
 
 
 def app_files() -> Mapping[str, bytes]:
@@ -73,7 +78,7 @@ def is_ours(shipped: bytes) -> bool:
     """Say whether a file that a server ships is this very app, whatever its compression."""
     try:
         return _contents(shipped) == _contents(bundle())
-    except (zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError, RuntimeError):
+    except _DAMAGE:
         return False
 
 
