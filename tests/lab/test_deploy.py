@@ -24,7 +24,10 @@ def test_its_keys_are_set_like_any_other(toy):
         ("deploy.guard.strike=1", 'unknown key "deploy.guard.strike"'),
         ("deploy.picture=[1,32,32]", "expected 3 channels and a square"),
         ("deploy.picture=[3,32,16]", "expected 3 channels and a square"),
+        ("deploy.picture=[3,9000,9000]", "at most 4096"),
         ('deploy.classes=["a","a"]', "twice"),
+        ('deploy.classes=["a",""]', "cannot be the name of a folder"),
+        ('deploy.classes=["a","../b"]', "cannot be the name of a folder"),
     ],
 )
 def test_wrong_values_are_named(toy, setting, words):

@@ -14,11 +14,12 @@ from typing import Any
 
 from dapperfl.errors import ConfigError, MessageError
 from dapperfl.lab.config import Config, from_table
+from dapperfl.lab.deploy import MOST_PIXELS
 from dapperfl.runtime.facts import as_text
 
 SCHEMA = 1
 LIMIT = 2**20  # bytes of one
-MOST_CLASSES, MOST_PIXELS, MOST_PAD = 100_000, 4096, 1024
+MOST_CLASSES, MOST_PAD = 100_000, 1024
 RUN = re.compile(r"[A-Za-z0-9_-]{1,100}")  # fit for the name of a folder
 _CODE = (("method", "name"), ("net", "name"), ("data", "benchmark"))  # keys that can name code
 

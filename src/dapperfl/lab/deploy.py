@@ -6,6 +6,8 @@ from dapperfl.errors import ConfigError
 from dapperfl.runtime.guard import GuardSettings
 from dapperfl.settings import Range, check_settings, setting
 
+MOST_PIXELS = 4096  # of a side of a picture: no device agrees to more
+
 
 @dataclass(frozen=True)
 class DeployConfig:
@@ -27,12 +29,12 @@ class DeployConfig:
         (), "names of the classes, if the server has no pictures; devices measure the accuracy then"
     )
     picture: tuple[int, ...] = setting(
-        (3, 32, 32), "channels, height and width of a picture, used with classes", Range(1)
+        (3, 32, 32), "channels, height and width of a picture, used with classes", Range(1, at_most=MOST_PIXELS)
     )
     guard: GuardSettings = field(default_factory=GuardSettings)
 
     def __post_init__(self) -> None:
-        """Refuse pictures that no device could make of its files."""
+        """Refuse pictures and classes that no device could make of its files and folders."""
         check_settings(self, "deploy.")
         if len(self.picture) != 3 or self.picture[0] != 3 or self.picture[1] != self.picture[2]:
             raise ConfigError(
@@ -41,6 +43,9 @@ class DeployConfig:
             )
         if len(set(self.classes)) != len(self.classes):
             raise ConfigError(f"deploy.classes = {list(self.classes)}: a name stands there twice")
+        for name in self.classes:
+            if not name or name.startswith(".") or "/" in name:
+                raise ConfigError(f'deploy.classes: "{name}" cannot be the name of a folder')
 
     @property
     def devices_bring_pictures(self) -> bool:
