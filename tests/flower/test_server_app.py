@@ -4,7 +4,7 @@ import pytest
 from flwr.app import Context, RecordDict
 from tests.flower.village import Village, nodes_of, toy
 
-from dapperfl.errors import RunError
+from dapperfl.errors import ConfigError, RunError
 from dapperfl.flower import server_app
 from dapperfl.flower.place import RUN, Place
 from dapperfl.flower.post import Post
@@ -79,3 +79,23 @@ def test_waiting_may_change_when_a_run_goes_on(served, tmp_path):
     place = served(village, toy("rounds=2", *changed))
     (absence,) = load_records(place.out)[1].left_out
     assert (absence.id, absence.reason) == (2, "the device is not connected")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["deploy.devices=4"], "deploy.devices = 4, but the benchmark is dealt out to 3 devices"),
+        (["deploy.min_replies=4"], "deploy.min_replies = 4, but a round asks 3 devices"),
+        (
+            ["deploy.min_replies=3", "fleet.participation=0.6"],
+            "deploy.min_replies = 3, but a round asks 2 devices",
+        ),
+    ],
+)
+def test_more_devices_than_there_can_be_are_not_waited_for(served, tmp_path, settings, words):
+    config = toy(*settings)
+    village = Village(nodes_of(config, tmp_path))
+    with pytest.raises(ConfigError, match=words):
+        served(village, config)
+    assert village.clock.at < config.deploy.patience
+    assert not (tmp_path / "run" / "rounds.jsonl").exists()

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 from dapperfl.core.messages import Device
 from dapperfl.core.net import Batch
 from dapperfl.data.benchmark import Federation
-from dapperfl.errors import RunError
+from dapperfl.errors import ConfigError, RunError
 from dapperfl.flower.desk import Desk, noted
 from dapperfl.flower.kit import build_kit, modules_of
 from dapperfl.flower.place import RUN, Place
@@ -76,12 +76,22 @@ class Assembly:
         )
 
     def make(self, config: Config) -> Simulator:
-        """Wait for the devices, and build a simulator whose clients they are."""
+        """Wait for the devices, and build a simulator whose clients they are.
+
+        Raises:
+            ConfigError: No round could have the replies that it needs.
+            RunError: Too few have come.
+        """
         world = self._joined()
         engine = replace(config.engine, name="loop")
         simulator = build_on(
             replace(config, engine=engine), world, min_replies=config.deploy.min_replies
         )
+        if config.deploy.min_replies > simulator.cohort_size:  # no round would count, ever
+            raise ConfigError(
+                f"deploy.min_replies = {config.deploy.min_replies}, but a round asks "
+                f"{simulator.cohort_size} devices; ask for fewer replies"
+            )
         codec = Codec.of(simulator.net, simulator.graph, fp16=config.deploy.fp16)
         run, ledger = self.kit.terms.run, self.desk.read_ledger()
         known = not config.deploy.devices_bring_pictures

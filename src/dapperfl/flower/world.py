@@ -18,10 +18,21 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as of any folder of 
 
 
 def known_world(config: Config) -> Federation:
-    """Return all that is known before any device has joined; maybe no devices at all."""
+    """Return all that is known before any device has joined; maybe no devices at all.
+
+    Raises:
+        ConfigError: The config waits for devices that cannot be, or does not go with such a server.
+    """
     deploy = config.deploy
     if not deploy.devices_bring_pictures:
-        return load_federation(config)
+        federation = load_federation(config)
+        fleet = len(federation.devices)
+        if deploy.devices is not None and deploy.devices > fleet:
+            raise ConfigError(
+                f"deploy.devices = {deploy.devices}, but the benchmark is dealt out to {fleet} "
+                "devices; ask for fewer, or raise fleet.devices"
+            )
+        return federation
     if config.data.blind:
         raise ConfigError("data.blind = true: the server has no pictures that are kept aside")
     if deploy.classes:

@@ -29,7 +29,9 @@ class DeployConfig:
         (), "names of the classes, if the server has no pictures; devices measure the accuracy then"
     )
     picture: tuple[int, ...] = setting(
-        (3, 32, 32), "channels, height and width of a picture, used with classes", Range(1, at_most=MOST_PIXELS)
+        (3, 32, 32),
+        "channels, height and width of a picture, used with classes",
+        Range(1, at_most=MOST_PIXELS),
     )
     guard: GuardSettings = field(default_factory=GuardSettings)
 
