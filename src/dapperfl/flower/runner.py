@@ -1,6 +1,6 @@
 """Runs the clients of a round on real devices: a `Runner` like any other, at the end of a wire."""
 
-from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -61,12 +61,12 @@ class FlowerRunner:
     example: Batch
     deadline: float
     memories: MutableMapping[int, State] = field(default_factory=dict)  # they stay on the devices
+    _expected: dict[int, State] = field(default_factory=dict)  # beside the weights, by device id
 
     def train(self, assignments: Iterable[Assignment]) -> Iterator[ClientUpdate | LeftOut]:
         """Have every assigned model trained."""
         work = list(assignments)
-        if work:
-            self.inbox.shared = expected_shared(self.trade, work[0], self.example)
+        self._expect(work)
         for reply in self._replies(work):
             assert not isinstance(reply, Moments)
             yield reply
@@ -86,6 +86,16 @@ class FlowerRunner:
     def looking_through(self, net: nn.Module) -> Callable[[Tensor], Tensor]:
         """Return the net itself: the server evaluates as the plain loop does."""
         return net
+
+    def _expect(self, work: Iterable[Assignment]) -> None:
+        """Find out what honest replies carry beside their weights, once for all tasks alike."""
+        known: dict[Hashable, State] = {}
+        self._expected.clear()
+        for task in work:
+            kind = _kind(task)
+            if kind not in known:
+                known[kind] = expected_shared(self.trade, task, self.example)
+            self._expected[task.device.id] = known[kind]
 
     def _replies(self, tasks: list[Asked]) -> Iterator[Reply]:
         """Ask all who are there; say of the others why they are not asked."""
@@ -134,7 +144,17 @@ class FlowerRunner:
             data = opened(content, {REPLY: reply_limit(self.inbox.codec)})[REPLY]
         except MessageError as error:
             return self.inbox.refuse(task, error)
+        self.inbox.shared = self._expected.get(task.device.id, {})
         return _measured(self.inbox.open(data, task), came.about.num_bytes)
+
+
+def _kind(task: Assignment) -> Hashable:
+    """Return what two tasks have in common whose replies have tensors of the same shapes."""
+    shapes = task.model.submodel.shapes
+    shared = {name: tensor.shape for name, tensor in task.shared.items()}
+    return task.device.rho, *(
+        tuple((n, tuple(s)) for n, s in of.items()) for of in (shapes, shared)
+    )
 
 
 def _measured(received: Received[Reply], bytes_down: int) -> Reply:
