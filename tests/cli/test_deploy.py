@@ -105,6 +105,9 @@ def test_a_server_listens_somewhere(call):
         (["--id", "0", "--insecure", "--data", "nowhere"], "there is no folder nowhere"),
         (["--id", "0", "--insecure", "--data", ".", "--rho", "1"], "--rho 1: expected a share"),
         (["--id", "0", "--insecure", "--data", ".", "--keep-aside", "1"], "--keep-aside 1.0"),
+        (["--id", "0", "--insecure", "--data", ".", "--domain", ""], "--domain: expected one"),
+        (["--id", "0", "--insecure", "--data", ".", "--domain", "a\tb"], "--domain: expected one"),
+        (["--id", "0", "--insecure", "--data", ".", "--domain", "x" * 301], "most 300 printable"),
     ],
 )
 def test_a_device_that_cannot_join_says_why(call, words, reason):

@@ -9,9 +9,15 @@ from PIL import Image
 from tests.flower.village import Node, Village, assembled, nodes_of, serve_in, toy
 from tests.tiny import tiny_examples
 
+from dapperfl import methods
+from dapperfl.core.messages import Device
 from dapperfl.data.pictures.tree import find_labelled
 from dapperfl.errors import DataError
+from dapperfl.flower.desk import Desk
 from dapperfl.flower.own_folder import load_folder, split
+from dapperfl.flower.place import Place
+from dapperfl.flower.post import Post
+from dapperfl.flower.server_app import Assembly
 from dapperfl.flower.world import MEAN, STD
 from dapperfl.lab.folder import read_json
 from dapperfl.lab.records import load_records
@@ -147,3 +153,21 @@ def test_a_folder_must_have_class_folders(tmp_path):
         find_labelled(tmp_path)
     write_pictures(tmp_path, 3, "x")
     assert [picture.label for picture in find_labelled(tmp_path)] == list(CLASSES)
+
+
+def test_a_device_that_wants_the_impossible_does_not_end_the_run(tmp_path, caplog):
+    config = toy(*BLIND, "method=dapperfl", "deploy.devices=1", "rounds=1")
+    village = Village([own_node(tmp_path, 0, "ink", 0.9999), own_node(tmp_path, 1, "ink", 0.5)])
+    serve_in(village, config, tmp_path / "run")
+    (line,) = load_records(tmp_path / "run")
+    assert set(line.costs) == {1}
+    assert "a device is refused: device 0 asks for too little: rho = 0.9999 leaves" in caplog.text
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_device_of_any_common_level_may_join_any_method(tmp_path, name):
+    config = toy(*BLIND, f"method={name}")
+    village = Village()
+    roster = Assembly(config, tmp_path, Post(village), Desk(Place(tmp_path))).roster
+    for rho in (0.0, 0.5, 0.8):
+        roster.accept(Device(0, "ink", rho, 5))

@@ -89,10 +89,13 @@ def join(
 def _source(
     data: Path | None, root: Path | None, domain: str, keep_aside: float
 ) -> dict[str, str | float]:
+    from dapperfl.flower.joining import check_domain
+
     if data is None:
         return {} if root is None else {"root": str(_require_folder(root))}
     if not 0 <= keep_aside < 1:
         raise ConfigError(f"--keep-aside {keep_aside}: expected a share, at least 0 and below 1")
+    check_domain(domain)
     return {"data": str(_require_folder(data)), "domain": domain, "keep-aside": keep_aside}
 
 

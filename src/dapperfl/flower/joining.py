@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dapperfl.errors import RunError
+from dapperfl.errors import ConfigError, RunError
 from dapperfl.flower.address import Address, why_silent
 from dapperfl.flower.processes import Child, free_port, running, surroundings
 from dapperfl.flower.supernode import FOREIGN
 from dapperfl.flower.tail import Tail
 from dapperfl.lab.folder import RunFolder, write_atomically
-from dapperfl.runtime.facts import as_text
+from dapperfl.runtime.facts import TEXT_LIMIT, as_text
 
 _PAUSE = 0.3
 _BETWEEN_STARTS = 2.0  # seconds
@@ -46,6 +46,18 @@ class Member:
     def _trust(self, certificate: Path) -> list[str]:
         key = [] if self.key is None else ["--auth-supernode-private-key", str(self.key)]
         return ["--root-certificates", str(certificate), *key]
+
+
+def check_domain(text: str) -> None:
+    """Refuse a domain that no server would accept.
+
+    Raises:
+        ConfigError: It is empty, too long, or no line of text.
+    """
+    if not text or text != as_text(text):
+        raise ConfigError(
+            f"--domain: expected one line of at most {TEXT_LIMIT} printable characters"
+        )
 
 
 def join(member: Member) -> Iterator[str]:

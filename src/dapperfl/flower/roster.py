@@ -7,16 +7,19 @@ refused; it may try again when it comes back.
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from flwr.app import RecordDict
 
-from dapperfl.core.messages import Device
-from dapperfl.errors import MessageError
+from dapperfl.core.channels import ChannelGraph
+from dapperfl.core.messages import Device, LocalModel
+from dapperfl.core.state import snapshot
+from dapperfl.errors import BudgetError, MessageError
 from dapperfl.flower.letters import letter, opened, part, refused
 from dapperfl.flower.post import PAUSE, Post, Silence
 from dapperfl.runtime.facts import as_text
 from dapperfl.runtime.guard import GuardSettings, check_device
+from dapperfl.runtime.local import Trade
 from dapperfl.runtime.packing import HEADER_LIMIT
 from dapperfl.runtime.wire import Codec
 
@@ -142,5 +145,19 @@ def only(expected: Mapping[int, Device], *, samples: bool) -> Callable[[Device],
     return accept
 
 
-def anyone(device: Device) -> None:
-    """Accept all devices that join."""
+def able(trade: Trade, graph: ChannelGraph) -> Callable[[Device], None]:
+    """Accept all devices for which the method finds a net that is small enough.
+
+    One for which it finds none would end the run for all.
+    """
+    whole = LocalModel(snapshot(trade.template), graph.full())
+
+    def accept(device: Device) -> None:
+        try:
+            # Beside a strong one: some methods do without weak ones only.
+            start = trade.method.init(whole, [replace(device, rho=0.0), device])
+            trade.method.compact(start, device.rho)
+        except BudgetError as error:
+            raise MessageError(f"device {device.id} asks for too little: {error}") from error
+
+    return accept

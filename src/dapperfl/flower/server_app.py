@@ -18,7 +18,7 @@ from dapperfl.flower.desk import Desk, noted
 from dapperfl.flower.kit import build_kit, modules_of
 from dapperfl.flower.place import RUN, Place
 from dapperfl.flower.post import Post
-from dapperfl.flower.roster import Roster, anyone, only
+from dapperfl.flower.roster import Roster, able, only
 from dapperfl.flower.runner import FlowerRunner
 from dapperfl.flower.world import known_world, settled, terms_of
 from dapperfl.lab.build import build_on
@@ -70,9 +70,9 @@ class Assembly:
         self.world = known_world(config)
         terms = terms_of(config, self.world, desk.run_name())
         self.kit = build_kit(terms, modules_of(config))
-        deploy = config.deploy
+        deploy, accept = config.deploy, able(self.kit.trade, self.kit.graph)
         self.roster = Roster(
-            post, self.kit.codec, terms.encode(), deploy.guard, deploy.deadline, accept=anyone
+            post, self.kit.codec, terms.encode(), deploy.guard, deploy.deadline, accept
         )
 
     def make(self, config: Config) -> Simulator:
