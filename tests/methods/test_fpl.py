@@ -215,3 +215,8 @@ def test_the_server_sends_what_it_clustered():
     back = assigned(method, after, 1).shared
     assert torch.equal(back["unbiased"], sent["means"])
     assert back["cluster_labels"].tolist() == [0, 1, 2]
+
+
+def test_replies_in_which_no_class_is_present_leave_no_prototypes():
+    nothing = {"means": torch.zeros(3, 4), "present": torch.zeros(3, dtype=torch.bool)}
+    assert prototypes([nothing, nothing]) == {}  # a device over the wire may say so

@@ -106,7 +106,10 @@ class FPL(MeasuringMethod):
 
 
 def prototypes(means: list[State]) -> State:
-    """Return the cluster prototypes of all classes, and the unbiased one of each."""
+    """Return the cluster prototypes of all classes, and the unbiased one of each.
+
+    Nothing, as before the first round, where nobody says that any class is present.
+    """
     stack = torch.stack([shared["means"] for shared in means])  # (clients, classes, features)
     present = torch.stack([shared["present"] for shared in means])
     clusters, labels = [], []
@@ -120,6 +123,8 @@ def prototypes(means: list[State]) -> State:
         clusters.append(parts)
         labels += [label] * len(parts)
         unbiased[label] = parts.mean(0)
+    if not clusters:
+        return {}
     return {
         "clusters": torch.cat(clusters),
         "cluster_labels": torch.tensor(labels, device=stack.device),
