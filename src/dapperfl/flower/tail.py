@@ -17,7 +17,10 @@ class Tail:
 
     def lines(self) -> list[str]:
         """Return the lines that were completed since the last call."""
-        if _size(self._path) <= self._at:
+        size = _size(self._path)
+        if size < self._at:  # emptied by whoever looks after logs here
+            self._at = 0
+        if size <= self._at:
             return []
         with self._path.open("rb") as file:
             file.seek(self._at)
