@@ -82,7 +82,8 @@ def test_any_other_value_is_refused_or_harmless(name, value):
 )
 def test_code_from_outside_is_not_loaded_unless_the_owner_agrees(key):
     terms = replace(TERMS, config=key)
-    with pytest.raises(MessageError, match="code from outside dapperfl"):
+    words = "code from outside dapperfl; a device that agrees joins with --modules"
+    with pytest.raises(MessageError, match=words):
         terms.read_config(("tests",))
 
 

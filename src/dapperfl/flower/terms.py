@@ -125,5 +125,5 @@ def _refuse_code(table: Mapping[str, Any], trusted: Collection[str]) -> None:
         if colon and module not in trusted:
             raise MessageError(
                 f'the config asks for {section}.{key} = "{as_text(str(name))}", code from outside '
-                f'dapperfl; a device that agrees says modules="{as_text(module)}" in its settings'
+                f"dapperfl; a device that agrees joins with --modules {as_text(module)}"
             )
