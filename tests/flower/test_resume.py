@@ -1,5 +1,6 @@
 """A server that is killed at any moment goes on where it was, and nothing is lost."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,13 @@ def test_a_damaged_note_of_the_server_is_named_with_what_removing_it_means(tmp_p
     (desk.place.folder / name).write_text(text)
     with pytest.raises(CheckpointError, match=rf"{name} is damaged; .* or remove it: devices"):
         (desk.run_name if name == "run.json" else desk.read_ledger)()
+
+
+def test_a_run_whose_checkpoints_are_gone_does_not_begin_anew_over_its_rounds(tmp_path):
+    short = toy("method=fedavg", "rounds=2")
+    serve_in(Village(nodes_of(short, tmp_path)), short, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoint")
+    village = Village(nodes_of(short, tmp_path))
+    with pytest.raises(CheckpointError, match="has 2 rounds, but their checkpoint is missing"):
+        serve_in(village, toy("method=fedavg", "rounds=3"), tmp_path / "run")
+    assert len(load_records(tmp_path / "run")) == 2

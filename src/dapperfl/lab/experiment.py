@@ -29,7 +29,7 @@ from dapperfl.lab.folder import (
     write_tensors,
 )
 from dapperfl.lab.pictures import mark_of
-from dapperfl.lab.records import RoundLine, append, keep_until, line_of
+from dapperfl.lab.records import RoundLine, append, keep_until, line_of, load_records
 from dapperfl.lab.resolve import META, read_toml, resolve
 from dapperfl.lab.summary import summarise, total_costs
 from dapperfl.lab.versions import versions
@@ -188,6 +188,8 @@ def _begin(config: Config, folder: RunFolder, simulator: Simulator) -> "Experime
     simulator.memory = open_memory(folder.checkpoint, limit=limit, device=device)
     start = simulator.start()
     snapshot = load_checkpoint(folder.checkpoint, start)
+    if snapshot is None:
+        _check_none_is_lost(folder)
     done = 0 if snapshot is None else snapshot.server.round_num
     if done > config.rounds:
         raise ConfigError(
@@ -204,6 +206,18 @@ def _begin(config: Config, folder: RunFolder, simulator: Simulator) -> "Experime
     lines = keep_until(folder.rounds, done)
     brief = [line.brief() for line in lines]
     return Experiment(config, folder, simulator, snapshot or start, brief, total_costs(lines))
+
+
+def _check_none_is_lost(folder: RunFolder) -> None:
+    """Refuse to begin anew, and to cut off all rounds, where a checkpoint must have been."""
+    if not folder.config.exists():
+        return
+    rounds, every = len(load_records(folder.path)), stored_config(folder).checkpoint_every
+    if rounds > every:
+        raise CheckpointError(
+            f"{folder.path} has {rounds} rounds, but their checkpoint is missing from "
+            f"{folder.checkpoint}; bring it back, or start again with another --out"
+        )
 
 
 @dataclass
