@@ -3,7 +3,7 @@
 import pytest
 from tests.flower.village import Node, Village, serve_in, toy
 
-from dapperfl.errors import ConfigError
+from dapperfl.errors import CheckpointError, ConfigError
 from dapperfl.flower.address import Address
 from dapperfl.flower.local_fleet import _member, local_fleet
 from dapperfl.flower.serving import Door
@@ -26,3 +26,10 @@ def test_a_config_for_devices_with_pictures_of_their_own_is_refused(tmp_path, se
     with pytest.raises(ConfigError, match="dapperfl join --data"):
         next(local_fleet(toy(setting), tmp_path / "run", resume=False, secure=False))
     assert not (tmp_path / "run").exists()
+
+
+def test_nothing_is_put_into_a_folder_that_is_no_run(tmp_path):
+    (tmp_path / "letter.txt").write_text("mine")
+    with pytest.raises(CheckpointError, match="is not empty"):
+        next(local_fleet(toy(), tmp_path, resume=False, secure=True))
+    assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]

@@ -15,6 +15,8 @@ from dapperfl.flower.processes import free_port
 from dapperfl.flower.serving import Door, serve
 from dapperfl.lab.build import load_federation
 from dapperfl.lab.config import Config
+from dapperfl.lab.experiment import may_write
+from dapperfl.lab.folder import RunFolder
 from dapperfl.lab.records import RoundLine
 
 _HERE = "127.0.0.1"
@@ -33,6 +35,7 @@ def local_fleet(
             "deploy.classes and deploy.own_folders are for devices that bring pictures, and those "
             "of local-fleet have none; use dapperfl serve, and dapperfl join --data"
         )
+    may_write(RunFolder(out), resume)  # before certificates are put there
     devices = load_federation(config).devices
     door = _door(out, len(devices), secure)
     with ExitStack() as stack:
