@@ -16,6 +16,7 @@ from dapperfl.flower.joining import Member, _followed, join, started
 from dapperfl.flower.processes import Child
 from dapperfl.flower.supernode import FOREIGN, LOST
 from dapperfl.lab.folder import RunFolder
+from dapperfl.runtime.facts import TEXT_LIMIT
 
 SERVER = Address("fl.example.org", 8443)
 
@@ -115,6 +116,10 @@ def test_the_settings_of_a_device_reach_flower_whatever_they_are(member, monkeyp
     assert tomllib.loads(stored.read_text()) == member.settings
     assert "--insecure" in words
     assert words[words.index("--superlink") + 1] == "fl.example.org:8443"
+
+
+def test_texts_are_as_long_as_a_server_takes_them():
+    assert joining.LONGEST == TEXT_LIMIT
 
 
 def test_certificate_and_key_are_passed_on(tmp_path):

@@ -14,10 +14,10 @@ from dapperfl.flower.processes import Child, free_port, running, surroundings
 from dapperfl.flower.supernode import FOREIGN
 from dapperfl.flower.tail import Tail
 from dapperfl.lab.folder import RunFolder, write_atomically
-from dapperfl.runtime.facts import TEXT_LIMIT, as_text
 
 _PAUSE = 0.3
 _BETWEEN_STARTS = 2.0  # seconds
+LONGEST = 300  # characters; as in runtime.facts, which would bring torch into a process that waits
 _CHANGES = (  # state before, words of Flower's, state after, what is told
     ("joining", "SuperNode ID: ", "joined", "joined {}"),
     ("joined", "Connection attempt failed", "lost", "{} does not answer; trying again"),
@@ -54,10 +54,8 @@ def check_domain(text: str) -> None:
     Raises:
         ConfigError: It is empty, too long, or no line of text.
     """
-    if not text or text != as_text(text):
-        raise ConfigError(
-            f"--domain: expected one line of at most {TEXT_LIMIT} printable characters"
-        )
+    if not text or not text.isprintable() or len(text) > LONGEST:
+        raise ConfigError(f"--domain: expected one line of at most {LONGEST} printable characters")
 
 
 def join(member: Member) -> Iterator[str]:
@@ -160,7 +158,7 @@ def _readable(text: str) -> list[str]:
     try:
         return list(_told(json.loads(text)))
     except (ValueError, KeyError, TypeError, AttributeError):
-        return [f"worked.jsonl has a line that cannot be read: {as_text(text)}"]
+        return [f"worked.jsonl has a line that cannot be read: {text[:LONGEST]!r}"]
 
 
 def _told(row: dict[str, Any]) -> Iterator[str]:
