@@ -4,6 +4,7 @@ import itertools
 import json
 import logging
 import os
+import shutil
 import tomllib
 from functools import partial
 from pathlib import Path
@@ -185,6 +186,52 @@ def test_fewer_rounds_than_done_are_refused(finished, toy):
     with pytest.raises(ConfigError, match=r"rounds = 2, but .* is at round 3 already"):
         run(toy("rounds=2"), finished, resume=True)
     assert finished_summary(toy(), finished) is not None
+
+
+def test_without_its_weights_a_finished_run_is_not_cut_short_either(toy, tmp_path):
+    out = tmp_path / "light"
+    run(toy("rounds=2"), out)
+    shutil.rmtree(RunFolder(out).checkpoint)
+    with pytest.raises(ConfigError, match=r"rounds = 1, but .* is at round 2 already"):
+        run(toy("rounds=1"), out, resume=True)
+    assert finished_summary(toy("rounds=2"), out) is not None
+    assert len(load_records(out)) == 2
+
+
+def test_a_continuation_that_is_refused_leaves_everything_as_it_was(toy, tmp_path):
+    out = tmp_path / "run"
+    run(toy("rounds=2"), out)
+    first, _ = RunFolder(out).rounds.read_text().splitlines()
+    RunFolder(out).rounds.write_text(f"{first}\n")
+    files = [path for path in out.rglob("*") if path.is_file() and path.name != ".lock"]
+    before = {path: path.read_bytes() for path in files}
+    with pytest.raises(CheckpointError, match="holds 1 rounds, but the checkpoint is of round 2"):
+        run(toy("rounds=3"), out, resume=True)
+    assert {path: path.read_bytes() for path in files} == before
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", '{"dev'])
+def test_a_damaged_allocation_is_named_with_a_way_on(toy, tmp_path, text):
+    out = tmp_path / "cut"
+    _interrupt(toy("rounds=2"), out, 1)
+    whole = RunFolder(out).allocation.read_bytes()
+    RunFolder(out).allocation.write_text(text)
+    with pytest.raises(CheckpointError, match=r"allocation\.json .*; remove it if the pictures"):
+        run(toy("rounds=2"), out, resume=True)
+    RunFolder(out).allocation.unlink()
+    assert run(toy("rounds=2"), out, resume=True)["rounds"] == 2
+    assert RunFolder(out).allocation.read_bytes() == whole
+
+
+@pytest.mark.parametrize("text", ["", "null", "[]", '{"rou'])
+def test_a_damaged_summary_is_named_and_can_be_made_again(toy, tmp_path, text):
+    out = tmp_path / "done"
+    expected = run(toy("rounds=1"), out)
+    RunFolder(out).summary.write_text(text)
+    with pytest.raises(CheckpointError, match=r"summary\.json .*; remove it, and --resume"):
+        run(toy("rounds=1"), out, resume=True)
+    RunFolder(out).summary.unlink()
+    assert run(toy("rounds=1"), out, resume=True) == expected
 
 
 def test_resuming_a_finished_run_changes_nothing(finished, toy):

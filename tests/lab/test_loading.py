@@ -86,6 +86,13 @@ def test_a_level_that_the_run_does_not_have_is_refused(finished):
         load_run(finished, rho=0.3)
 
 
+@pytest.mark.parametrize("text", ["null", "[]", "{}", '{"devices": 3}', '{"devices": [{}]}'])
+def test_a_damaged_allocation_is_named(copy, text):
+    copy.allocation.write_text(text)
+    with pytest.raises(CheckpointError, match=r"allocation\.json is damaged"):
+        load_run(copy.path, 0.5)
+
+
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
     with pytest.raises(CheckpointError, match=r"has no config.toml; is it a run folder\?"):
         load_run(tmp_path / "nowhere")

@@ -23,13 +23,20 @@ from dapperfl.lab.fields import show
 from dapperfl.lab.folder import (
     RunFolder,
     explained,
-    read_json,
+    read_table,
     write_atomically,
     write_json,
     write_tensors,
 )
 from dapperfl.lab.pictures import mark_of
-from dapperfl.lab.records import RoundLine, append, keep_until, line_of, load_records
+from dapperfl.lab.records import (
+    RoundLine,
+    append,
+    keep_until,
+    line_of,
+    load_records,
+    read_until,
+)
 from dapperfl.lab.resolve import META, read_toml, resolve
 from dapperfl.lab.summary import summarise, total_costs
 from dapperfl.lab.versions import versions
@@ -79,8 +86,12 @@ def finished_summary(config: Config, out: Path) -> dict[str, Any] | None:
     check_same_run(stored, config)
     if naming_keys(config.data.benchmark) and stored.data.root != config.data.root:
         return None  # moved, or other pictures: this shows when they are loaded
-    summary: dict[str, Any] = read_json(folder.summary)
+    summary = _read_summary(folder)
     return summary if summary.get("rounds") == config.rounds else None
+
+
+def _read_summary(folder: RunFolder) -> dict[str, Any]:
+    return read_table(folder.summary, "remove it, and --resume makes it again")
 
 
 @contextmanager
@@ -165,7 +176,10 @@ def check_same_run(stored: Config, asked: Config) -> None:
 
 def _check_pictures(folder: RunFolder, simulator: Simulator) -> None:
     """Refuse to go on with pictures that have come, gone or moved since: test might be train."""
-    then = read_json(folder.allocation).get("pictures") if folder.allocation.exists() else None
+    if not folder.allocation.exists():
+        return
+    remedy = "remove it if the pictures are still those of the run, and --resume goes on"
+    then = read_table(folder.allocation, remedy).get("pictures")
     if then not in (None, mark_of(simulator.federation)):
         raise ConfigError(
             f"the pictures are not those that {folder.path} was started with, or are spread in "
@@ -183,19 +197,28 @@ def _compare_versions(folder: RunFolder) -> None:
             )
 
 
+def _finished_rounds(folder: RunFolder) -> int:
+    """Return how many rounds the results in a folder are of; 0 where there are none."""
+    rounds = _read_summary(folder).get("rounds") if folder.summary.exists() else 0
+    return rounds if isinstance(rounds, int) else 0
+
+
 def _begin(config: Config, folder: RunFolder, simulator: Simulator) -> "Experiment":
     limit, device = simulator.memory.limit, simulator.device
     simulator.memory = open_memory(folder.checkpoint, limit=limit, device=device)
     start = simulator.start()
     snapshot = load_checkpoint(folder.checkpoint, start)
+    done = 0 if snapshot is None else snapshot.server.round_num
+    known = max(done, _finished_rounds(folder))  # of a finished run the weights may be gone
+    if known > config.rounds:
+        raise ConfigError(
+            f"rounds = {config.rounds}, but {folder.path} is at round {known} already; "
+            f"ask for {known} or more"
+        )
+    # Whatever is refused is refused before anything is changed.
     if snapshot is None:
         _check_none_is_lost(folder)
-    done = 0 if snapshot is None else snapshot.server.round_num
-    if done > config.rounds:
-        raise ConfigError(
-            f"rounds = {config.rounds}, but {folder.path} is at round {done} already; "
-            f"ask for {done} or more"
-        )
+    read_until(folder.rounds, done)
     folder.summary.unlink(missing_ok=True)  # it would speak of fewer rounds
     origin = read_toml(folder.config).get(META) if folder.config.exists() else versions()
     document = {**to_table(config), META: origin}

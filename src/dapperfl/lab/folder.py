@@ -161,6 +161,17 @@ def read_json(path: Path) -> Any:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 
+def read_table(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a JSON file that names its values; whoever finds it damaged hears what to do."""
+    try:
+        table = read_json(path)
+    except CheckpointError as error:
+        raise CheckpointError(f"{error}; {remedy}") from error
+    if not isinstance(table, dict):
+        raise CheckpointError(f"{path} is damaged: it names no values; {remedy}")
+    return table
+
+
 def write_tensors(path: Path, state: "State", about: Mapping[str, Any]) -> None:
     """Write tensors as safetensors, with a few facts beside them as JSON."""
     from safetensors.torch import save  # and with it torch, which a small device may do without

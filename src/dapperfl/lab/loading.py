@@ -44,7 +44,11 @@ def load_run(folder: Path | str, rho: float | None = None) -> nn.Module:
 
 
 def _level(run: RunFolder, rho: float) -> float:
-    levels = sorted({float(device["rho"]) for device in read_json(run.allocation)["devices"]})
+    try:
+        devices = read_json(run.allocation)["devices"]
+        levels = sorted({float(device["rho"]) for device in devices})
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{run.allocation} is damaged: {error!r}") from error
     if rho not in levels:
         raise CheckpointError(f"{run.path} has no level rho = {rho}; its levels are {levels}")
     return rho

@@ -82,19 +82,29 @@ def load_records(folder: Path) -> list[RoundLine]:
     return [line for line, _ in _lines(RunFolder(Path(folder)).rounds)]
 
 
+def read_until(path: Path, round_num: int) -> list[RoundLine]:
+    """Return the lines up to a round, all of which must be there; nothing is changed."""
+    return [line for line, _ in _until(path, round_num)]
+
+
 def keep_until(path: Path, round_num: int) -> list[RoundLine]:
     """Cut the file back to a round (and a half-written line off), and return what is left."""
+    lines = _until(path, round_num)
+    if path.exists():
+        with path.open("r+b") as file:
+            file.truncate(lines[-1][1] if lines else 0)
+            os.fsync(file.fileno())
+    return [line for line, _ in lines]
+
+
+def _until(path: Path, round_num: int) -> list[tuple[RoundLine, int]]:
     lines = [(line, end) for line, end in _lines(path) if line.round <= round_num]
     if len(lines) != round_num:
         raise CheckpointError(
             f"{path} holds {len(lines)} rounds, but the checkpoint is of round {round_num}; "
             "bring back the missing lines, or start again with another --out"
         )
-    if path.exists():
-        with path.open("r+b") as file:
-            file.truncate(lines[-1][1] if lines else 0)
-            os.fsync(file.fileno())
-    return [line for line, _ in lines]
+    return lines
 
 
 def _lines(path: Path) -> Iterator[tuple[RoundLine, int]]:
