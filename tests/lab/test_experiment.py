@@ -205,7 +205,7 @@ def test_a_continuation_that_is_refused_leaves_everything_as_it_was(toy, tmp_pat
     RunFolder(out).rounds.write_text(f"{first}\n")
     files = [path for path in out.rglob("*") if path.is_file() and path.name != ".lock"]
     before = {path: path.read_bytes() for path in files}
-    with pytest.raises(CheckpointError, match="holds 1 rounds, but the checkpoint is of round 2"):
+    with pytest.raises(CheckpointError, match=r"holds 1 rounds, .* end of round 2"):
         run(toy("rounds=3"), out, resume=True)
     assert {path: path.read_bytes() for path in files} == before
 

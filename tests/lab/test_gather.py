@@ -71,6 +71,7 @@ def test_a_folder_without_runs_is_named(tmp_path, name, why):
         ("summary.json", "[]"),
         ("summary.json", "{"),
         ("rounds.jsonl", "{}\n"),
+        ("rounds.jsonl", ""),
     ],
 )
 def test_a_damaged_file_is_named(tmp_path, name, content):

@@ -99,14 +99,14 @@ def load_run_folder(path: Path) -> Run:
         devices = tuple(Device(**each) for each in read_json(folder.allocation)["devices"])
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"{folder.allocation} is damaged: {error!r}") from error
-    return Run(
-        path=path,
-        settings=settings,
-        versions=versions,
-        devices=devices,
-        lines=tuple(load_records(path)),
-        summary=_summary(folder.summary) if folder.summary.exists() else None,
-    )
+    summary = _summary(folder.summary) if folder.summary.exists() else None
+    lines = tuple(load_records(path))
+    if summary is not None and not lines:
+        raise CheckpointError(
+            f"{folder.rounds} holds no round, though the run is finished; bring it back, or leave "
+            f"{path} out"
+        )
+    return Run(path, settings, versions, devices, lines, summary)
 
 
 def _summary(path: Path) -> Mapping[str, Any]:

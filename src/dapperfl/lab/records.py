@@ -101,7 +101,7 @@ def _until(path: Path, round_num: int) -> list[tuple[RoundLine, int]]:
     lines = [(line, end) for line, end in _lines(path) if line.round <= round_num]
     if len(lines) != round_num:
         raise CheckpointError(
-            f"{path} holds {len(lines)} rounds, but the checkpoint is of round {round_num}; "
+            f"{path} holds {len(lines)} rounds, but the run is at the end of round {round_num}; "
             "bring back the missing lines, or start again with another --out"
         )
     return lines

@@ -10,6 +10,7 @@ from dapperfl.lab.compare.log import Log, origin, read_log
 from dapperfl.lab.compare.planned import Base, plan_runs
 from dapperfl.lab.compare.rows import read_rows
 from dapperfl.lab.compare.variants import parse_variants
+from dapperfl.lab.folder import RunFolder
 from tests.lab.compare.made_up import Scheduler, weights
 
 
@@ -52,6 +53,16 @@ def test_a_failed_run_is_returned_and_the_others_have_rows(scheduler, files):
     scheduler.failing = {"demo: moon, seed 0"}
     [failure] = _collect(runs, files, Results())
     assert (failure.run.name, failure.error) == ("demo: moon, seed 0", "it broke")
+    assert len(read_rows(files.rows)) == 3
+
+
+def test_a_finished_run_without_its_rounds_is_a_failure_and_the_others_have_rows(scheduler, files):
+    runs = _plan()
+    _collect(runs, files, Results())
+    RunFolder(runs[0].folder(files.out)).rounds.unlink()
+    [failure] = _collect(runs, files, Results())
+    assert failure.run is runs[0]
+    assert "rounds.jsonl holds 0 rounds, but the run is at the end of round 2" in failure.error
     assert len(read_rows(files.rows)) == 3
 
 

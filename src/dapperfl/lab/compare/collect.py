@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from dapperfl.errors import CheckpointError
 from dapperfl.lab.compare.log import Log
 from dapperfl.lab.compare.planned import Planned
 from dapperfl.lab.compare.rows import (
@@ -19,7 +20,7 @@ from dapperfl.lab.compare.rows import (
     write_rows,
 )
 from dapperfl.lab.folder import RunFolder
-from dapperfl.lab.records import load_records
+from dapperfl.lab.records import read_until
 from dapperfl.lab.schedule import Job, Outcome, Progress, run_all
 from dapperfl.lab.schedule.display import watched_all
 
@@ -83,8 +84,8 @@ class Results:
         self.rounds |= {key: list(own.values()) for key, own in found.items()}
 
     def take(self, run: Planned, summary: Mapping[str, Any], folder: Path) -> None:
-        """Take in a finished run."""
-        lines = load_records(folder)
+        """Take in a finished run, all of whose rounds must be in its folder."""
+        lines = read_until(RunFolder(folder).rounds, run.config.rounds)
         self.rows[run.key] = row_of(run, summary, lines)
         self.rounds[run.key] = round_rows(run, lines)
 
@@ -138,10 +139,9 @@ def collect(
         run = jobs[event.job.out]
         if isinstance(event, Progress):
             began.add(event.job.out)
-        elif event.summary is None:
-            failures.append(Failure(run, event.error or "no reason given"))
+        elif (error := _taken(results, run, event)) is not None:
+            failures.append(Failure(run, error))
         else:
-            results.take(run, event.summary, event.job.out)
             results.write(table, files)
             if event.job.out in began:
                 how.log.note_run()
@@ -157,6 +157,17 @@ def collect(
 
             run_all(listed, workers=how.workers, show=show)
     return failures
+
+
+def _taken(results: Results, run: Planned, ended: Outcome) -> str | None:
+    """Take in how a run ended; return why it has no row, None if it has one."""
+    if ended.summary is None:
+        return ended.error or "no reason given"
+    try:
+        results.take(run, ended.summary, ended.job.out)
+    except CheckpointError as error:  # the others go on
+        return str(error)
+    return None
 
 
 def drop_weights(folder: Path) -> None:
