@@ -19,6 +19,8 @@ def load_object(path: str) -> Any:
     """Import `package.module:name` from anywhere on the Python path."""
     module, _, name = path.partition(":")
     try:
+        if module.startswith("."):
+            raise ImportError("there is no package that it could be relative to")
         return getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, SyntaxError, ValueError) as error:
         raise ConfigError(

@@ -127,6 +127,8 @@ def test_the_meta_table_of_a_run_folder_is_ignored(toml):
         (["=3"], "--set =3: expected key=value"),
         (["train.=3"], "--set train.=3: expected key=value"),
         (["method=dapper"], 'unknown method "dapper"; did you mean "dapperfl"?'),
+        (["method=.mine:Mine"], 'cannot load ".mine:Mine": there is no package that it could be'),
+        (["data.allocation.dark.x=1"], "data.allocation.dark = { x = 1 }: expected a whole number"),
         (["method.preset=papr"], 'unknown preset "papr"'),
         (["method.scope=outer"], 'method.scope = "outer": expected "inner" or "all"'),
         (["method.gamma=-1"], "gamma"),
@@ -196,6 +198,11 @@ def test_a_wrong_file_is_one_clear_error(toml, text, message):
     with pytest.raises(ConfigError) as caught:
         resolve(toml(text))
     assert message in str(caught.value)
+
+
+def test_a_file_may_begin_with_a_mark_of_its_encoding(tmp_path):
+    (tmp_path / "windows.toml").write_bytes("seed = 7\n".encode("utf-8-sig"))
+    assert resolve(tmp_path / "windows.toml").seed == 7
 
 
 def test_a_missing_file_a_folder_and_bytes_are_refused(tmp_path):

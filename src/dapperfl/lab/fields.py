@@ -153,6 +153,8 @@ def show(value: Any) -> str:
             return f"{{ {', '.join(f'{name} = {show(each)}' for name, each in value.items())} }}"
         case None:
             return '"none"'
+        case Typed(text):
+            return text
         case _:
             return str(value)
 
@@ -187,5 +189,4 @@ def require_table(value: Any, key: str) -> Mapping[str, Any]:
     """Return the value if it is a table of keys; otherwise say how to write one."""
     if isinstance(value, Mapping):
         return value
-    text = value.text if isinstance(value, Typed) else show(value)
-    raise ConfigError(f"{key} = {text}: {key} is a table; set one of its keys ({key}.…)")
+    raise ConfigError(f"{key} = {show(value)}: {key} is a table; set one of its keys ({key}.…)")

@@ -38,7 +38,8 @@ def resolve(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file; whatever is wrong with it becomes one clear line."""
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        # Some editors begin a file with a mark of its encoding, which nobody sees.
+        table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"there is no config file {path}") from None
     except IsADirectoryError:

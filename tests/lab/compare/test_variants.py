@@ -1,5 +1,7 @@
 """What people type after --methods and --seeds."""
 
+import sys
+
 import pytest
 
 from dapperfl.errors import ConfigError
@@ -34,7 +36,7 @@ def test_commas_in_brackets_separate_nothing():
 
 @pytest.mark.parametrize(
     "text",
-    ["", "a,,b", "a:b:c", "a{x=1", "a}x=1{", "a{x=1}b", "=a", "a{x}", "a{}",
+    ["", "a,,b", "a:b:c", "a{x=1", "a}x=1{", "a{x=1}b", "=a", "a{x}", "a{}", "a:",
      "a{seed=1}", "a{method=b}", "a{method.preset=paper}"],
 )  # fmt: skip
 def test_what_is_no_variant_is_refused(text):
@@ -68,3 +70,8 @@ def test_seeds():
 def test_a_seed_for_all_is_refused_with_the_option_to_use():
     with pytest.raises(ConfigError, match="seed is chosen by --seeds"):
         check_settings(["seed=3"], "--set")
+
+
+def test_the_main_program_is_no_module_of_somebodys_own(monkeypatch):
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)  # as in a plain script
+    assert parse_variants("__main__:X") == [Variant("__main__", "X")]

@@ -82,7 +82,7 @@ def _variant(text: str) -> Variant:
     first, *more = method.strip().split(":")
     if more and _is_module(first):  # module:Class
         first, *more = f"{first}:{more[0]}", *more[1:]
-    if not first or len(more) > 1 or (equals and not label.strip()):
+    if not all((first, *more)) or len(more) > 1 or (equals and not label.strip()):
         raise ConfigError(
             f'--methods: "{text}" is no variant; write name, name:preset or '
             "label=name:preset{key=value,...}"
@@ -98,7 +98,10 @@ def _is_module(name: str) -> bool:
 
 
 def _is_importable(name: str) -> bool:
-    return name.isidentifier() and find_spec(name) is not None
+    try:
+        return name.isidentifier() and find_spec(name) is not None
+    except ValueError:  # __main__, which is no module of anybody's own
+        return False
 
 
 def _split(text: str) -> list[str]:
