@@ -39,6 +39,14 @@ def without_default(root: Path | None, *, number: int) -> Benchmark:
     return stars(root, number=number)
 
 
+def without_root() -> Benchmark:
+    return stars(None)
+
+
+def something_else(root: Path | None) -> str:
+    return "stars"
+
+
 NOT_A_FUNCTION = 3
 
 
@@ -67,6 +75,8 @@ def test_a_benchmark_from_outside_is_loaded_with_its_options() -> None:
         ("tests.data.test_benchmarks:without_default", {}, "option number .* has no default"),
         ("tests.data.test_benchmarks:NOT_A_FUNCTION", {}, "is no function"),
         ("tests.data.test_benchmarks:absent", {}, "cannot load"),
+        ("tests.data.test_benchmarks:without_root", {}, r"cannot be called as load\(root\)"),
+        ("tests.data.test_benchmarks:something_else", {}, "returned a str, no Benchmark"),
     ],
 )
 def test_what_cannot_be_loaded_says_why(name: str, options: dict[str, Any], said: str) -> None:

@@ -68,7 +68,17 @@ def load(name: str, root: Path | None, **asked: Any) -> Benchmark:
         if option not in known:
             near = did_you_mean(option, known) if known else "; it has none"
             raise ConfigError(f'benchmark "{name}" has no option "{option}"{near}')
-    return _loader(name)(root, **asked)
+    loader = _loader(name)
+    try:
+        inspect.signature(loader).bind(root, **asked)
+    except TypeError as error:
+        raise ConfigError(
+            f'benchmark "{name}" cannot be called as load(root): {error}; options are keyword-only'
+        ) from None
+    found = loader(root, **asked)
+    if not isinstance(found, Benchmark):
+        raise ConfigError(f'benchmark "{name}" returned a {type(found).__name__}, no Benchmark')
+    return found
 
 
 def _loader(name: str) -> Callable[..., Benchmark]:
