@@ -96,6 +96,8 @@ def test_a_full_disk_is_explained_with_the_way_to_go_on(tmp_path):
     )
 
 
-@pytest.mark.parametrize(("rho", "name"), [(0.8, "0.80"), (0.0, "0.00"), (0.125, "0.125")])
+@pytest.mark.parametrize(
+    ("rho", "name"), [(0.8, "0.80"), (0.0, "0.00"), (-0.0, "0.00"), (0.125, "0.125")]
+)
 def test_levels_have_short_names_that_never_collide(tmp_path, rho, name):
     assert RunFolder(tmp_path).level(rho).name == f"rho-{name}.safetensors"

@@ -55,6 +55,7 @@ class RunFolder:
 
     def level(self, rho: float) -> Path:
         """The final compact model of one level."""
+        rho = abs(rho)  # -0.0 is the level 0.0 as well
         short = f"{rho:.2f}"
         name = short if float(short) == rho else repr(rho)
         return self.path / "levels" / f"rho-{name}.safetensors"
