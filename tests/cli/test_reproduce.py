@@ -180,3 +180,11 @@ def test_a_wrong_name_is_one_line(cli, scheduler):
     done = cli("table-digit")
     assert done.exit_code == 2
     assert 'did you mean "table-digits"' in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--methods", "--seeds"])
+def test_an_empty_list_is_refused_instead_of_running_all(cli, scheduler, option):
+    done = cli("table-digits", *FAST, option, "")
+    assert done.exit_code == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert scheduler.begun == []

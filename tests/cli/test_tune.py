@@ -101,3 +101,10 @@ def test_the_best_config_can_be_run(tmp_path, monkeypatch):
     assert done.exit_code == 0, done.output
     done = runner.invoke(app, ["run", "t/best.toml", "--out", "best"])
     assert done.exit_code == 0, done.output
+
+
+def test_an_empty_list_of_seeds_is_refused(cli, tmp_path):
+    done = cli("--seeds", "", "--trials", "1", "--out", "t")
+    assert done.exit_code == 2
+    assert "expected whole numbers, such as 0,1,2" in done.stderr
+    assert MadeUp.judged == []

@@ -107,7 +107,7 @@ def _wish(
     from dapperfl.lab.reproduce.work import Wish
 
     usual = plan.seeds[:QUICK_SEEDS] if quick else plan.seeds
-    chosen = tuple(parse_seeds(seeds)) if seeds else usual
+    chosen = tuple(parse_seeds(seeds)) if seeds is not None else usual
     folder = out or Path("runs") / ("reproduce-quick" if quick else "reproduce")
     return Wish(plan, folder, chosen, tuple(settings), quick)
 

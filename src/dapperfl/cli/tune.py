@@ -72,7 +72,8 @@ def tune(
         resolved = resolve(config, settings or [])
         method, data = resolved.method.name, resolved.data.benchmark
         usual = Path("runs") / re.sub(r"[^\w.-]", "-", f"tune-{method}-{data}")
-        ask = _Ask(space or [], trials, sampler, parse_seeds(seeds) if seeds else [], workers)
+        chosen = [] if seeds is None else parse_seeds(seeds)
+        ask = _Ask(space or [], trials, sampler, chosen, workers)
         _tune(resolved, ask, out or usual)
 
 

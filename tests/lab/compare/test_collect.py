@@ -5,6 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
+from dapperfl.errors import CheckpointError
 from dapperfl.lab.compare.collect import Collection, Files, Results, collect
 from dapperfl.lab.compare.log import Log, origin, read_log
 from dapperfl.lab.compare.planned import Base, plan_runs
@@ -64,6 +65,16 @@ def test_a_finished_run_without_its_rounds_is_a_failure_and_the_others_have_rows
     assert failure.run is runs[0]
     assert "rounds.jsonl holds 0 rounds, but the run is at the end of round 2" in failure.error
     assert len(read_rows(files.rows)) == 3
+
+
+@pytest.mark.parametrize("name", ["taken", "taken/below"])
+def test_a_file_in_the_place_of_the_folder_is_refused_before_anything_is_run(
+    scheduler, tmp_path, name
+):
+    (tmp_path / "taken").write_text("a thesis")
+    with pytest.raises(CheckpointError, match="taken is a file; choose another --out"):
+        _collect(_plan(), Files(tmp_path / name, "mine"), Results())
+    assert scheduler.begun == []
 
 
 def test_a_row_from_a_file_spares_the_run_even_without_its_folder(scheduler, files, tmp_path):

@@ -128,7 +128,11 @@ def collect(
 
     Returns:
         The runs that failed; `results` has all others.
+
+    Raises:
+        CheckpointError: there is a file where the folder of all runs is to be.
     """
+    _refuse_file(files.out)
     missing = [run for run in wanted if run.key not in results.rows]
     jobs = {run.folder(files.out): run for run in missing}
     listed = [Job(run.name, run.config, folder) for folder, run in jobs.items()]
@@ -157,6 +161,13 @@ def collect(
 
             run_all(listed, workers=how.workers, show=show)
     return failures
+
+
+def _refuse_file(out: Path) -> None:
+    """Say once for all runs that their folder cannot be made."""
+    there = next(place for place in (out, *out.parents) if place.exists())
+    if not there.is_dir():
+        raise CheckpointError(f"{there} is a file; choose another --out")
 
 
 def _taken(results: Results, run: Planned, ended: Outcome) -> str | None:

@@ -128,7 +128,7 @@ def find_plan(name: str, *, methods: str | None = None, only: str | None = None)
         raise ConfigError(f"--only {only}: {name} has {' and '.join(plan.bases)}")
     return replace(
         plan,
-        methods=tuple(parse_variants(methods)) if methods else plan.methods,
+        methods=tuple(parse_variants(methods)) if methods is not None else plan.methods,
         bases=(only,) if only else plan.bases,
     )
 
