@@ -18,9 +18,9 @@ from dapperfl.flower.own_folder import load_folder, split
 from dapperfl.flower.place import Place
 from dapperfl.flower.post import Post
 from dapperfl.flower.server_app import Assembly
-from dapperfl.flower.world import MEAN, STD
 from dapperfl.lab.folder import read_json
 from dapperfl.lab.records import load_records
+from dapperfl.lab.world import MEAN, STD
 
 CLASSES = ("blue", "green", "red")
 BLIND = (

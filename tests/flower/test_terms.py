@@ -10,9 +10,9 @@ from tests.flower.village import toy
 
 from dapperfl.errors import MessageError
 from dapperfl.flower.kit import NET_LIMIT, build_kit
-from dapperfl.flower.terms import Terms, read_terms
-from dapperfl.flower.world import known_world, terms_of
+from dapperfl.flower.terms import Terms, read_terms, terms_of
 from dapperfl.lab.config import to_toml
+from dapperfl.lab.world import known_world
 
 CONFIG = toy("data.root=/srv/private")
 TERMS = terms_of(CONFIG, known_world(toy()), "run-1")

@@ -3,6 +3,7 @@
 import itertools
 import logging
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,15 @@ import torch
 from torch import nn
 
 from dapperfl.errors import CheckpointError
+from dapperfl.lab.build import build_on, load_federation
+from dapperfl.lab.config import Config
 from dapperfl.lab.experiment import opened, run
 from dapperfl.lab.folder import RunFolder, read_json, read_tensors, write_tensors
 from dapperfl.lab.loading import load_run
 from dapperfl.lab.records import load_records
 from dapperfl.lab.resolve import resolve
+from dapperfl.lab.world import known_world, settled
+from dapperfl.sim.simulator import Simulator
 from tests.lab.conftest import TOY
 from tests.lab.toy_world import load
 
@@ -70,6 +75,43 @@ def test_an_unfinished_run_gives_its_last_checkpoint_and_says_so(toy, tmp_path, 
     assert all(torch.equal(expected[name], t) for name, t in net.state_dict().items())
     level = load_run(tmp_path / "run", rho=0.8).state_dict()
     assert all(torch.equal(small.weights[name], tensor) for name, tensor in level.items())
+
+
+def _served(config: Config) -> Simulator:
+    """Build what a server has that knows the classes; the pictures are with the devices."""
+    bring = load_federation(config)
+    classes = config.deploy.classes
+    simulator = build_on(config, replace(bring, classes=classes, test={}))
+    simulator.federation = settled(known_world(config), bring.devices)
+    return simulator
+
+
+def test_an_unfinished_run_of_devices_with_own_pictures_gives_its_net(toy, tmp_path):
+    own = ["deploy.classes=['red','green','blue','black']", "deploy.picture=[3,8,8]"]
+    config = toy(*own)
+    with opened(config, tmp_path, make=_served) as experiment:
+        list(itertools.islice(experiment.rounds(), 1))
+    whole, small = load_run(tmp_path), load_run(tmp_path, 0.5)
+    assert whole(torch.zeros(2, 3, 8, 8)).shape == (2, 4)
+    sizes = [sum(p.numel() for p in net.parameters()) for net in (whole, small)]
+    assert sizes[1] < sizes[0]
+
+
+def test_an_unfinished_simulation_does_not_mind_settings_of_a_deployment(toy, tmp_path):
+    config = toy("deploy.classes=['one','two']", "deploy.picture=[3,8,8]")
+    with opened(config, tmp_path) as experiment:
+        list(itertools.islice(experiment.rounds(), 1))
+    assert load_run(tmp_path)(torch.zeros(2, 3, 8, 8)).shape == (2, 3)
+
+
+def test_small_nets_whose_statistics_devices_measure_wait_for_the_end(toy, tmp_path):
+    own = ["deploy.classes=['red','green','blue']", "deploy.picture=[3,8,8]"]
+    config = toy(*own, "net=resnet10", "method=heterofl", "fleet.rhos=[0,0.5]")
+    with opened(config, tmp_path, make=_served) as experiment:
+        list(itertools.islice(experiment.rounds(), 1))
+    assert load_run(tmp_path)(torch.zeros(2, 3, 8, 8)).shape == (2, 3)
+    with pytest.raises(CheckpointError, match="measured by devices, at the end"):
+        load_run(tmp_path, 0.5)
 
 
 def test_a_run_without_a_complete_round_has_no_net_yet(toy, tmp_path):

@@ -20,12 +20,13 @@ from dapperfl.flower.place import RUN, Place
 from dapperfl.flower.post import Post
 from dapperfl.flower.roster import Roster, able, only
 from dapperfl.flower.runner import FlowerRunner
-from dapperfl.flower.world import known_world, settled, terms_of
+from dapperfl.flower.terms import terms_of
 from dapperfl.lab.build import build_on
 from dapperfl.lab.config import Config
 from dapperfl.lab.experiment import Experiment, finished_summary, opened
 from dapperfl.lab.folder import RunFolder, read_json
 from dapperfl.lab.resolve import resolve
+from dapperfl.lab.world import known_world, settled
 from dapperfl.runtime.inbox import Inbox
 from dapperfl.runtime.wire import Codec
 from dapperfl.sim.simulator import Simulator

@@ -8,14 +8,17 @@ import json
 import re
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dapperfl.errors import ConfigError, MessageError
-from dapperfl.lab.config import Config, from_table
+from dapperfl.lab.config import Config, from_table, to_toml
 from dapperfl.lab.deploy import MOST_PIXELS
 from dapperfl.runtime.facts import as_text
+
+if TYPE_CHECKING:
+    from dapperfl.data.benchmark import Federation
 
 SCHEMA = 1
 LIMIT = 2**20  # bytes of one
@@ -127,3 +130,18 @@ def _refuse_code(table: Mapping[str, Any], trusted: Collection[str]) -> None:
                 f'the config asks for {section}.{key} = "{as_text(str(name))}", code from outside '
                 f"dapperfl; a device that agrees joins with --modules {as_text(module)}"
             )
+
+
+def terms_of(config: Config, world: "Federation", run: str) -> Terms:
+    """Return what devices are told; where the server keeps its data is not their business."""
+    public = replace(config, data=replace(config.data, root=None))
+    return Terms(
+        run=run,
+        config=to_toml(public),
+        classes=tuple(world.classes),
+        picture=world.shape,
+        mean=tuple(map(float, world.mean)),
+        std=tuple(map(float, world.std)),
+        flip=world.flip,
+        pad=world.pad,
+    )

@@ -1,6 +1,7 @@
 """A trained net back from its run folder."""
 
 import logging
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,17 @@ import torch
 from torch import nn
 
 from dapperfl.core.channels import ChannelGraph
-from dapperfl.core.messages import LocalModel
+from dapperfl.core.messages import Device, LocalModel
 from dapperfl.core.state import State
 from dapperfl.core.submodel import Submodel
-from dapperfl.errors import CheckpointError
-from dapperfl.lab.build import build, build_net
+from dapperfl.data.benchmark import Federation
+from dapperfl.errors import CheckpointError, ConfigError
+from dapperfl.lab.build import build_net, build_on, load_federation
 from dapperfl.lab.config import Config, EngineConfig
 from dapperfl.lab.experiment import finished_summary, stored_config
-from dapperfl.lab.folder import RunFolder, read_json, read_tensors
+from dapperfl.lab.folder import RunFolder, read_json, read_table, read_tensors
+from dapperfl.lab.pictures import mark_of
+from dapperfl.lab.world import known_world, settled
 from dapperfl.runtime.checkpoint import load_checkpoint
 
 _log = logging.getLogger(__name__)
@@ -44,14 +48,17 @@ def load_run(folder: Path | str, rho: float | None = None) -> nn.Module:
 
 
 def _level(run: RunFolder, rho: float) -> float:
-    try:
-        devices = read_json(run.allocation)["devices"]
-        levels = sorted({float(device["rho"]) for device in devices})
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{run.allocation} is damaged: {error!r}") from error
+    levels = sorted({device.rho for device in _devices(run)})
     if rho not in levels:
         raise CheckpointError(f"{run.path} has no level rho = {rho}; its levels are {levels}")
     return rho
+
+
+def _devices(run: RunFolder) -> list[Device]:
+    try:
+        return [Device(**each) for each in read_json(run.allocation)["devices"]]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{run.allocation} is damaged: {error!r}") from error
 
 
 def _from_models(run: RunFolder, config: Config, rho: float | None) -> nn.Module:
@@ -81,8 +88,20 @@ def _load(net: nn.Module, weights: State, path: Path) -> nn.Module:
     return net.eval()
 
 
+def _world(run: RunFolder, config: Config) -> Federation:
+    """Return the devices of a run, which may have brought the pictures themselves."""
+    if config.deploy.devices_bring_pictures and run.allocation.exists():
+        with suppress(ConfigError):  # a fleet that nobody could have served
+            # The config may have been simulated all the same; the mark says what was done with it.
+            known, remedy = known_world(config), "bring it back from a copy"
+            if mark_of(known) == read_table(run.allocation, remedy).get("pictures"):
+                return settled(known, _devices(run))
+    return load_federation(config)
+
+
 def _from_checkpoint(run: RunFolder, config: Config, rho: float | None) -> nn.Module:
-    simulator = build(replace(config, engine=EngineConfig(device="cpu")))
+    world = _world(run, config)
+    simulator = build_on(replace(config, engine=EngineConfig(device="cpu")), world)
     snapshot = load_checkpoint(run.checkpoint, simulator.start())
     if snapshot is None:
         raise CheckpointError(f"{run.path} has no complete round yet; continue it with --resume")
@@ -91,6 +110,11 @@ def _from_checkpoint(run: RunFolder, config: Config, rho: float | None) -> nn.Mo
         "%s is not finished: this is the net after round %d of %d",
         *(run.path, server.round_num, config.rounds),
     )
+    if rho and simulator.measures and not world.train:
+        raise CheckpointError(
+            f"{run.path} is not finished: the statistics of a small net are measured by devices, "
+            "at the end; take the whole net, or continue the run"
+        )
     whole = simulator.delivered(server)
     local: LocalModel = whole if rho is None else simulator.compact(server, rho)
     return _load(local.submodel.shrink(simulator.net), local.weights, run.checkpoint)

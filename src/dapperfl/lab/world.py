@@ -1,4 +1,4 @@
-"""What the server knows of the pictures: a benchmark, test sets only, or nothing but class names.
+"""What a server knows of the pictures: a benchmark, test sets only, or nothing but class names.
 
 With a benchmark the config says which devices there are, as in simulation. Where devices bring
 their own folders, the fleet is who has joined when the run begins, and stays that.
@@ -10,9 +10,8 @@ from dataclasses import replace
 from dapperfl.core.messages import Device
 from dapperfl.data.benchmark import Federation
 from dapperfl.errors import ConfigError
-from dapperfl.flower.terms import Terms
 from dapperfl.lab.build import load_benchmark, load_federation
-from dapperfl.lab.config import Config, to_toml
+from dapperfl.lab.config import Config
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as of any folder of pictures
 
@@ -55,18 +54,3 @@ def known_world(config: Config) -> Federation:
 def settled(world: Federation, devices: Iterable[Device]) -> Federation:
     """Return the world with the fleet that a run has from now on."""
     return replace(world, devices=tuple(sorted(devices, key=lambda device: device.id)))
-
-
-def terms_of(config: Config, world: Federation, run: str) -> Terms:
-    """Return what devices are told; where the server keeps its data is not their business."""
-    public = replace(config, data=replace(config.data, root=None))
-    return Terms(
-        run=run,
-        config=to_toml(public),
-        classes=tuple(world.classes),
-        picture=world.shape,
-        mean=tuple(map(float, world.mean)),
-        std=tuple(map(float, world.std)),
-        flip=world.flip,
-        pad=world.pad,
-    )
