@@ -166,6 +166,20 @@ def test_a_full_disk_is_one_line_and_the_run_can_go_on(cli, monkeypatch):
     assert cli("run", "--out", "a", "--resume").exit_code == 0
 
 
+@pytest.mark.parametrize("kind", [MemoryError, RuntimeError])
+def test_too_little_memory_is_one_line_and_a_mistake_in_the_code_is_not(cli, monkeypatch, kind):
+    def fail(config):
+        raise kind(words)
+
+    monkeypatch.setattr(experiment, "build", fail)
+    words = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes."
+    said = _error(cli("run", *SMALL, "--out", "r"), 1)
+    assert said.startswith("error: too little memory: DefaultCPUAllocator: can't allocate memory")
+    if kind is RuntimeError:
+        words = "a mistake"
+        assert isinstance(cli("run", *SMALL, "--out", "r").exception, RuntimeError)
+
+
 def test_debugging_shows_the_traceback(cli, monkeypatch):
     monkeypatch.setenv("DAPPERFL_DEBUG", "1")
     result = cli("run", "--set", "rounds=0")

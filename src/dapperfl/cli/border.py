@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import typer
 
-from dapperfl.errors import ConfigError, DapperFLError
+from dapperfl.errors import ConfigError, DapperFLError, is_of_memory
 from dapperfl.lab.notes import heard
 
 
@@ -33,6 +33,10 @@ def border(*, interrupted: str = "interrupted; nothing was written") -> Iterator
         if os.environ.get("DAPPERFL_DEBUG"):
             raise
         stop(f"error: {error}", 2 if isinstance(error, ConfigError) else 1)
+    except (MemoryError, RuntimeError) as error:
+        if not is_of_memory(error) or os.environ.get("DAPPERFL_DEBUG"):
+            raise
+        stop(f"error: too little memory: {error}; what is on the disk stays", 1)
 
 
 def stop(text: str, code: int) -> NoReturn:
