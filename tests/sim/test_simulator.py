@@ -161,6 +161,18 @@ def test_three_rounds_without_anyone_end_the_run():
         next(records)
 
 
+def test_a_run_that_failed_in_its_last_round_fails_again_when_it_is_continued():
+    world = simulator(Failing(broken=(0, 1, 2), from_round=1), rounds=3)
+    records = world.rounds()
+    last = [next(records) for _ in range(3)][-1].snapshot
+    with pytest.raises(RunError, match="the battery is empty"):
+        next(records)
+    with pytest.raises(RunError, match=r"after round 3 \(ask for more rounds to try again"):
+        next(world.rounds(last))
+    more = simulator(Failing(broken=(), from_round=1), rounds=4)
+    assert [record.round_num for record in more.rounds(last)] == [4]
+
+
 def test_with_fewer_replies_than_asked_for_the_model_stays_and_the_run_may_end():
     world = simulator(Failing(broken=(1,), from_round=2), rounds=9, min_replies=3)
     running = world.rounds()

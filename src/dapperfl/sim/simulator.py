@@ -158,16 +158,24 @@ class Simulator:
         """
         state = resume or self.start()
         self.levels()  # a budget that cannot be met is said now, not by every weak device later
+        if state.server.round_num >= self.num_rounds:
+            self._check_alive(state, ())  # a run that failed at its end has failed for good
         while state.server.round_num < self.num_rounds:
             record = self.round(state)
             state = record.snapshot
             yield record
-            if state.empty_rounds >= MAX_EMPTY_ROUNDS:
-                reasons = {f"device {out.device.id}: {out.reason}" for out in record.left_out}
-                raise RunError(
-                    f"{self._few} took part in {state.empty_rounds} rounds in a row, so the run "
-                    f"ends after round {record.round_num} ({'; '.join(sorted(reasons)[:3])})"
-                )
+            self._check_alive(state, record.left_out)
+
+    def _check_alive(self, state: Snapshot, left_out: Sequence[LeftOut]) -> None:
+        """End a run that has had too many empty rounds in a row."""
+        if state.empty_rounds < MAX_EMPTY_ROUNDS:
+            return
+        reasons = sorted({f"device {out.device.id}: {out.reason}" for out in left_out})
+        why = "; ".join(reasons[:3]) or "ask for more rounds to try again"
+        raise RunError(
+            f"{self._few} took part in {state.empty_rounds} rounds in a row, so the run ends after "
+            f"round {state.server.round_num} ({why})"
+        )
 
     @in_threads
     def round(self, state: Snapshot) -> RoundRecord:
