@@ -12,11 +12,12 @@ from tests.tiny import tiny_examples
 from dapperfl import methods
 from dapperfl.core.messages import Device
 from dapperfl.data.pictures.tree import find_labelled
-from dapperfl.errors import DataError
+from dapperfl.errors import DataError, MessageError
 from dapperfl.flower.desk import Desk
 from dapperfl.flower.own_folder import load_folder, split
 from dapperfl.flower.place import Place
 from dapperfl.flower.post import Post
+from dapperfl.flower.roster import Roster
 from dapperfl.flower.server_app import Assembly
 from dapperfl.lab.folder import read_json
 from dapperfl.lab.records import load_records
@@ -169,5 +170,13 @@ def test_a_device_of_any_common_level_may_join_any_method(tmp_path, name):
     config = toy(*BLIND, f"method={name}")
     village = Village()
     roster = Assembly(config, tmp_path, Post(village), Desk(Place(tmp_path))).roster
-    for rho in (0.0, 0.5, 0.8):
+    refused = [rho for rho in (0.0, 0.5, 0.8) if not accepts(roster, rho)]
+    assert refused == []
+
+
+def accepts(roster: Roster, rho: float) -> bool:
+    try:
         roster.accept(Device(0, "ink", rho, 5))
+    except MessageError:
+        return False
+    return True

@@ -131,7 +131,7 @@ def test_a_damaged_note_of_the_server_is_named_with_what_removing_it_means(tmp_p
     desk = Desk(Place(tmp_path))
     desk.place.folder.mkdir()
     (desk.place.folder / name).write_text(text)
-    with pytest.raises(CheckpointError, match=rf"{name} is damaged; .* or remove it: devices"):
+    with pytest.raises(CheckpointError, match=rf"{name} .*; bring it .* or remove it: devices"):
         (desk.run_name if name == "run.json" else desk.read_ledger)()
 
 

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dapperfl.errors import CheckpointError
 from dapperfl.flower.place import Place
-from dapperfl.lab.folder import read_json, write_json
+from dapperfl.lab.folder import intact, read_json, write_json
 from dapperfl.lab.notes import heard
 from dapperfl.runtime.facts import as_text
 from dapperfl.runtime.inbox import Ledger
 
 State = Literal["waiting", "running", "finished", "failed"]
+_REMEDY = "bring it back from a copy, or remove it"
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Desk:
         """
         path = self.place.folder / "run.json"
         if path.exists():
-            with _intact(path, "devices then forget what they remember of this run"):
+            without = "devices then forget what they remember of this run"
+            with intact(path, f"{_REMEDY}: {without}"):
                 return str(read_json(path)["run"])
         name = f"run-{secrets.token_hex(12)}"
         write_json(path, {"run": name})
@@ -52,23 +53,13 @@ class Desk:
         path = self.place.ledger
         if not path.exists():
             return Ledger()
-        with _intact(path, "devices that were put aside are then asked again"):
+        without = "devices that were put aside are then asked again"
+        with intact(path, f"{_REMEDY}: {without}"):
             return Ledger.from_json(read_json(path))
 
     def write_ledger(self, ledger: Ledger) -> None:
         """Remember it for a process that takes over."""
         write_json(self.place.ledger, ledger.to_json())
-
-
-@contextmanager
-def _intact(path: Path, without: str) -> Iterator[None]:
-    """Say of a damaged file how to go on without it."""
-    try:
-        yield
-    except (CheckpointError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{path} is damaged; bring it back from a copy, or remove it: {without}"
-        ) from error
 
 
 @contextmanager

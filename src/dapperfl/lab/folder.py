@@ -162,15 +162,21 @@ def read_json(path: Path) -> Any:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
 
 
-def read_table(path: Path, remedy: str) -> dict[str, Any]:
-    """Read a JSON file that names its values; whoever finds it damaged hears what to do."""
+@contextmanager
+def intact(path: Path, remedy: str) -> Iterator[None]:
+    """Say of a file that turns out to be damaged, or not to be there, what to do."""
     try:
-        table = read_json(path)
+        yield
     except CheckpointError as error:
         raise CheckpointError(f"{error}; {remedy}") from error
-    if not isinstance(table, dict):
-        raise CheckpointError(f"{path} is damaged: it names no values; {remedy}")
-    return table
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} is damaged: {error!r}; {remedy}") from error
+
+
+def read_table(path: Path, remedy: str) -> dict[str, Any]:
+    """Read a JSON file that names its values."""
+    with intact(path, remedy):
+        return {**read_json(path)}
 
 
 def write_tensors(path: Path, state: "State", about: Mapping[str, Any]) -> None:

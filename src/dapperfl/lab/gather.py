@@ -15,7 +15,7 @@ from dapperfl.core.messages import Device
 from dapperfl.errors import CheckpointError, ConfigError
 from dapperfl.lab.config import Config, flat, to_keys
 from dapperfl.lab.folder import RunFolder, read_json
-from dapperfl.lab.records import RoundLine, load_records
+from dapperfl.lab.records import RoundLine, load_records, read_devices
 from dapperfl.lab.resolve import META, read_toml
 
 
@@ -95,10 +95,7 @@ def load_run_folder(path: Path) -> Run:
     settings = _completed(flat(table))
     if not {"method.name", "method.preset"} <= settings.keys():
         raise CheckpointError(f"{folder.config} does not name a method and its preset")
-    try:
-        devices = tuple(Device(**each) for each in read_json(folder.allocation)["devices"])
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(f"{folder.allocation} is damaged: {error!r}") from error
+    devices = read_devices(folder)
     summary = _summary(folder.summary) if folder.summary.exists() else None
     lines = tuple(load_records(path))
     if summary is not None and not lines:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from dapperfl.core.channels import ChannelGraph
-from dapperfl.core.messages import Device, LocalModel
+from dapperfl.core.messages import LocalModel
 from dapperfl.core.state import State
 from dapperfl.core.submodel import Submodel
 from dapperfl.data.benchmark import Federation
@@ -18,8 +18,9 @@ from dapperfl.errors import CheckpointError, ConfigError
 from dapperfl.lab.build import build_net, build_on, load_federation
 from dapperfl.lab.config import Config, EngineConfig
 from dapperfl.lab.experiment import finished_summary, stored_config
-from dapperfl.lab.folder import RunFolder, read_json, read_table, read_tensors
+from dapperfl.lab.folder import RunFolder, read_table, read_tensors
 from dapperfl.lab.pictures import mark_of
+from dapperfl.lab.records import read_devices
 from dapperfl.lab.world import known_world, settled
 from dapperfl.runtime.checkpoint import load_checkpoint
 
@@ -48,17 +49,10 @@ def load_run(folder: Path | str, rho: float | None = None) -> nn.Module:
 
 
 def _level(run: RunFolder, rho: float) -> float:
-    levels = sorted({device.rho for device in _devices(run)})
+    levels = sorted({device.rho for device in read_devices(run)})
     if rho not in levels:
         raise CheckpointError(f"{run.path} has no level rho = {rho}; its levels are {levels}")
     return rho
-
-
-def _devices(run: RunFolder) -> list[Device]:
-    try:
-        return [Device(**each) for each in read_json(run.allocation)["devices"]]
-    except (KeyError, TypeError) as error:
-        raise CheckpointError(f"{run.allocation} is damaged: {error!r}") from error
 
 
 def _from_models(run: RunFolder, config: Config, rho: float | None) -> nn.Module:
@@ -95,7 +89,7 @@ def _world(run: RunFolder, config: Config) -> Federation:
             # The config may have been simulated all the same; the mark says what was done with it.
             known, remedy = known_world(config), "bring it back from a copy"
             if mark_of(known) == read_table(run.allocation, remedy).get("pictures"):
-                return settled(known, _devices(run))
+                return settled(known, read_devices(run))
     return load_federation(config)
 
 

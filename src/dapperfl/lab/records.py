@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from dapperfl.core.messages import ClientCost
+from dapperfl.core.messages import ClientCost, Device
 from dapperfl.errors import CheckpointError
-from dapperfl.lab.folder import RunFolder, strict_json
+from dapperfl.lab.folder import RunFolder, read_json, strict_json
 from dapperfl.sim.simulator import RoundRecord
 
 SCHEMA = 1
@@ -80,6 +80,18 @@ def append(path: Path, line: RoundLine) -> None:
 def load_records(folder: Path) -> list[RoundLine]:
     """Read the complete rounds of a run, finished or not."""
     return [line for line, _ in _lines(RunFolder(Path(folder)).rounds)]
+
+
+def read_devices(folder: RunFolder) -> tuple[Device, ...]:
+    """Return who took part in a run.
+
+    Raises:
+        CheckpointError: The file that says so is missing or damaged.
+    """
+    try:
+        return tuple(Device(**each) for each in read_json(folder.allocation)["devices"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder.allocation} is damaged: {error!r}") from error
 
 
 def read_until(path: Path, round_num: int) -> list[RoundLine]:
