@@ -27,6 +27,7 @@ CONTEXT: dict[tuple[str, str], dict[str, Any]] = {
 }
 # Values to try where the type alone does not say which are good.
 OTHERS: dict[tuple[str, str], list[Any]] = {
+    ("dapperfl", "averaging"): [1.0],  # a small share of four rounds is less than one
     ("feddrop", "rho"): [0.2],
 }
 

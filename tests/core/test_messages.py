@@ -15,26 +15,34 @@ def at(value: float, round_num: int) -> ServerState:
     return ServerState(round_num, LocalModel(weights, GRAPH.full()), ())
 
 
-def run(values: list[float], share: float) -> ServerState:
+def run(values: list[float], part: float) -> ServerState:
     state = at(0.0, 0)
     for round_num, value in enumerate(values, 1):
-        state = at(value, round_num).averaged(state.mean, share)
+        state = at(value, round_num).averaged(state.mean, part)
     return state
 
 
-def test_the_mean_is_plain_until_its_share_is_reached():
-    mean = run([3.0, 5.0, 10.0], share=0.9).smooth().weights["stem.weight"]
+def test_over_all_rounds_the_mean_is_plain():
+    mean = run([3.0, 5.0, 10.0], part=1.0).smooth().weights["stem.weight"]
     assert torch.allclose(mean, torch.full_like(mean, 6.0))  # the first value has no privilege
 
 
-def test_later_the_share_decides():
-    mean = run([1.0, 3.0, 7.0, 12.0], share=0.5).smooth().weights["stem.weight"]
-    # (1 + 3) / 2 = 2; half of it and of 7 is 4.5; half of that and of 12 is 8.25
-    assert torch.allclose(mean, torch.full_like(mean, 8.25))
+def test_over_a_part_of_the_rounds_the_window_grows_with_them():
+    mean = run([1.0, 3.0, 7.5, 12.0], part=0.5).smooth().weights["stem.weight"]
+    # 1 and 3 stand alone; 3 / 3 + 7.5 * 2 / 3 = 6; half of it and of 12 is 9
+    assert torch.allclose(mean, torch.full_like(mean, 9.0))
+
+
+def test_a_short_run_hands_out_its_last_model_to_the_bit():
+    values = [0.1 * number for number in range(1, 11)]
+    for name, tensor in run(values, part=0.1).smooth().weights.items():
+        assert torch.equal(tensor, torch.full_like(tensor, values[-1])), name
+    eleventh = run([*values, 5.0], part=0.1).smooth().weights["stem.weight"]
+    assert torch.allclose(eleventh, torch.full_like(eleventh, (0.1 * 1.0 + 5.0) / 1.1))
 
 
 def test_counters_are_the_last_ones():
-    state = run([1.0, 3.0], share=0.5)
+    state = run([1.0, 3.0], part=1.0)
     counters = [name for name, t in state.mean.items() if not t.is_floating_point()]
     assert counters
     assert all(state.mean[name].eq(3).all() for name in counters)

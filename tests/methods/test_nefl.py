@@ -196,7 +196,7 @@ def test_a_level_takes_its_own_norms_and_steps_home():
 
 
 def test_running_means_are_also_of_the_norms_that_each_level_has_for_itself():
-    method = NeFL(multiple=1, averaging=0.9)
+    method = NeFL(multiple=1, averaging=1.0)
     server = server_of(method)
     for number in (1.0, 2.0, 6.0):
         after = round_of(method, server, [partial(torch.full_like, fill_value=number)] * 3)

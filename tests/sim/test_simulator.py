@@ -337,7 +337,7 @@ def test_who_never_holds_the_whole_net_does_not_measure_it_either():
 
 
 def test_the_model_handed_out_is_a_running_mean_and_training_does_not_see_it():
-    plain, smooth = simulator(FedAvg()), simulator(FedAvg(averaging=0.9))
+    plain, smooth = simulator(FedAvg()), simulator(FedAvg(averaging=1.0))
     before = [record.snapshot.server.weights for record in plain.rounds()]
     *_, last = smooth.rounds()
     server = last.snapshot.server

@@ -160,14 +160,17 @@ class ServerState:
         kept = self.extra if extra is None else extra
         return replace(self, round_num=self.round_num + 1, model=model, extra=kept)
 
-    def averaged(self, last: State, share: float) -> "ServerState":
-        """Return this state with a share of the last running mean in its own.
+    def averaged(self, last: State, part: float) -> "ServerState":
+        """Return this state with a running mean over about a part of the rounds so far.
 
-        In round t the share is at most 1 - 1/t, so that the first rounds are soon forgotten.
+        In round t the new model has the weight 1 / (part · t), or 1 where the part is less than a
+        round: the mean forgets at the pace at which learning slows down, and short runs have none.
         """
-        share = min(share, 1 - 1 / max(self.round_num, 1))
+        share = 1 - 1 / max(1.0, part * self.round_num)
         extra = {_EXTRA + name: tensor for name, tensor in self.extra.items()}
         now = {**self.weights, **extra}
+        if share == 0:
+            return replace(self, mean=now)
         return replace(self, mean={n: _mixed(t, last.get(n), share) for n, t in now.items()})
 
     def smooth(self) -> "ServerState":

@@ -49,9 +49,10 @@ class Method:
     )
     averaging: float = setting(
         0.0,
-        "how much of the model that is handed out stays from round to round: 0 hands out the last "
-        "one, .9 a running mean of about ten, which lags behind a model that still learns fast",
-        Range(0, below=1),
+        "the model that is handed out is a running mean over about this share of the rounds so "
+        "far: 0 hands out the last one, .1 a mean of about ten after a hundred rounds, and still "
+        "the last one up to the tenth; devices train on from the last one",
+        Range(0, at_most=1),
     )
     restyle: float = setting(
         0.0,

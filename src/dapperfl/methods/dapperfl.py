@@ -25,8 +25,10 @@ from dapperfl.methods.base import MeasuringMethod
 from dapperfl.settings import Range, setting, with_default
 
 # What the paper and the release have in common: no device shows another what its pictures look
-# like, all weigh as many samples as they have, and each trains the whole net for an epoch.
+# like, all weigh as many samples as they have, each trains the whole net for an epoch, and the last
+# model is the one that is handed out.
 _AS_PUBLISHED = {
+    "averaging": 0.0,
     "restyle": 0.0,
     "weight_power": 1.0,
     "dense": "full",
@@ -56,6 +58,7 @@ class DapperFL(MeasuringMethod):
         "server prunes, and no device holds more than its level allows",
     )
     dense_batches: int = setting(2, "how many batches these are", Range(1))
+    averaging: float = with_default(MeasuringMethod, "averaging", 0.1)
     restyle: float = with_default(MeasuringMethod, "restyle", 0.5)
     weight_power: float = with_default(MeasuringMethod, "weight_power", 0.5)
 
