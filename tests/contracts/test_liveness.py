@@ -25,6 +25,7 @@ CONTEXT: dict[tuple[str, str], dict[str, Any]] = {
     ("dapperfl", "bn_statistics"): {"dense": "full"},  # weak devices cannot measure otherwise
     ("dapperfl", "dense_batches"): {"dense": "batches"},
 }
+CONTEXT_OF_ALL: dict[str, dict[str, Any]] = {"restyle_rounds": {"restyle": 0.5}}
 # Values to try where the type alone does not say which are good.
 OTHERS: dict[tuple[str, str], list[Any]] = {
     ("dapperfl", "averaging"): [1.0],  # a small share of four rounds is less than one
@@ -83,7 +84,7 @@ FIELDS = [
 @pytest.mark.parametrize(("name", "field"), FIELDS)
 def test_every_field_changes_the_result(name, field):
     cls = methods.load(name)
-    context = CONTEXT.get((name, field.name), {})
+    context = CONTEXT.get((name, field.name)) or CONTEXT_OF_ALL.get(field.name, {})
     method = cls(**context)
     before = baseline(method)
     hint = get_type_hints(cls)[field.name]

@@ -85,11 +85,12 @@ def test_its_costs_are_those_of_what_it_trained_and_sent(name):
 
 @every_method
 def test_styles_are_handed_out_and_only_the_own_one_comes_back(name):
-    simulator = world(methods.load(name)(restyle=0.5))
+    simulator = world(methods.load(name)(restyle=0.5, restyle_rounds=4))
     watched = watch(simulator)
     list(simulator.rounds())
     told = [task for task in watched.assignments if styles.ALL in task.shared]
     assert {task.round_num for task in told} == {2}
+    assert {float(task.shared[styles.SHARE]) for task in told} == {0.125}
     for update in watched.updates:
         assert styles.OWN in update.shared
         assert styles.ALL not in update.shared

@@ -55,7 +55,8 @@ def recurrent() -> nn.Module:
 @pytest.mark.parametrize("cls", PINNED_NETS)
 def test_nets_with_calls_that_have_no_rule_train_and_shrink(cls, name):
     settings = GAMMA_FREE.get(name, {}) if cls is Prototypes else {}
-    world = simulator(methods.load(name)(**settings), seeded(cls), 0.0, 0.1)
+    method = methods.load(name).from_preset("default", **settings)
+    world = simulator(method, seeded(cls), 0.0, 0.1)
     sizes = [level.parameters for level in world.levels()]
     assert (sizes[1] < sizes[0]) is (name != "fedavg")
     records = list(world.rounds())
@@ -77,7 +78,8 @@ def test_a_method_trains_a_net_without_a_linear_head_or_refuses_it_at_once(name)
 
 @pytest.mark.parametrize(("name", "off"), [("dapperfl", "gamma"), ("moon", "mu")])
 def test_a_method_whose_term_is_off_needs_no_representation(name, off):
-    world = simulator(methods.load(name)(**{off: 0.0}), seeded(pooled), 0.0)
+    method = methods.load(name).from_preset("default", **{off: 0.0})
+    world = simulator(method, seeded(pooled), 0.0)
     assert not any(record.left_out for record in world.rounds())
 
 

@@ -18,6 +18,7 @@ from dapperfl.core.styles import (
     ALL,
     MOST,
     OWN,
+    SHARE,
     remembering,
     restyled,
     style_of,
@@ -94,7 +95,7 @@ def test_drawn_styles_are_spread_as_the_devices_pictures_are():
 def test_only_the_share_is_restyled():
     torch.manual_seed(0)
     batch = batch_of(2000, 3, 4, 4)
-    after = restyled(batch, look(9.0)[None], 0.25)
+    after = restyled(batch, look(9.0)[None], torch.tensor(0.25))
     same = (after.x == batch.x).all((1, 2, 3))
     assert 0.7 < float(same.float().mean()) < 0.8
     assert torch.equal(restyled(batch, look(9.0)[None], 0.0).x, batch.x)
@@ -121,20 +122,21 @@ def test_the_server_takes_styles_out_of_updates_and_hands_all_of_them_out():
     assert [list(update.shared) for update in seen] == [["more"]] * 3
     after = remembering(server, found)
     task = Assignment(1, server.fleet[0], MODEL, 1, {"rho": torch.tensor(0.5)})
-    handed = with_styles(task, after).shared
-    assert handed.keys() == {"rho", ALL}
+    handed = with_styles(task, after, 0.25).shared
+    assert handed.keys() == {"rho", ALL, SHARE}
+    assert handed[SHARE] == 0.25
     assert torch.equal(handed[ALL], torch.stack([look(0), look(1), look(2)]))
-    assert with_styles(task, server) is task
+    assert with_styles(task, server, 0.25) is task
     assert remembering(server, {}) is server
 
 
 def test_rows_are_always_as_many_and_only_of_styles_that_are_known():
     server = remembering(state(5), {1: look(1), 4: look(4)})
     task = Assignment(1, server.fleet[0], MODEL, 1)
-    rows = with_styles(task, server).shared[ALL]
+    rows = with_styles(task, server, 0.5).shared[ALL]
     assert rows[:, 0, 0].tolist() == [1, 4, 1, 4, 1]
     later = remembering(server, {1: look(9)})
-    assert with_styles(task, later).shared[ALL][:, 0, 0].tolist() == [9, 4, 9, 4, 9]
+    assert with_styles(task, later, 0.5).shared[ALL][:, 0, 0].tolist() == [9, 4, 9, 4, 9]
     assert server.styles["rows"][1, 0, 0] == 1  # states do not change
 
 

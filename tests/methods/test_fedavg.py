@@ -31,6 +31,15 @@ def test_small_devices_may_weigh_more_than_their_samples(power, weights):
     assert torch.allclose(found.double(), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("rounds", "shares"), [(0, [0.5, 0.5, 0.5]), (1, [0, 0.5, 0.5]), (2, [0, 0.25, 0.5])]
+)
+def test_the_share_of_restyled_pictures_grows_over_the_first_rounds(rounds, shares):
+    method = FedAvg(restyle=0.5, restyle_rounds=rounds)
+    assert [method.restyled_share(number) for number in (1, 2, 3)] == shares
+    assert method.restyled_share(99) == 0.5
+
+
 def moved(seed: int) -> Callable[[Tensor], Tensor]:
     """Return a function that adds noise of its own to tensors."""
     rng = generator(seed)

@@ -20,6 +20,7 @@ from dapperfl.core.net import Batch
 
 OWN = "its_style"  # what an update brings
 ALL = "all_styles"  # what an assignment brings
+SHARE = "restyle_share"  # beside it: how much of what is trained is shown in them
 MOST = 32  # devices whose styles are remembered; in a larger fleet the latest stand for all
 _FAINT = 0.05  # smaller deviations of normalised pictures count as this, so that noise stays noise
 
@@ -44,7 +45,7 @@ def style_of(batches: Iterable[Batch]) -> dict[str, Tensor]:
     return {OWN: torch.stack([means.mean(0), spread[0], deviations.mean(0), spread[1]])}
 
 
-def restyled(batch: Batch, styles: Tensor, share: float) -> Batch:
+def restyled(batch: Batch, styles: Tensor, share: Tensor | float) -> Batch:
     """Show a share of the pictures in styles drawn from those of the devices.
 
     Args:
@@ -60,20 +61,24 @@ def restyled(batch: Batch, styles: Tensor, share: float) -> Batch:
         middle, spread = styles.index_select(0, drawn).view(count, 2, 2, -1).unbind(2)
         look = torch.addcmul(middle, spread, torch.randn(count, 2, 1, device=place))
         new_mean, new_deviation = (each.view_as(mean) for each in look.unbind(1))
-        chosen = torch.empty_like(mean[:, :1], dtype=torch.bool).bernoulli_(share)
+        chosen = torch.rand_like(mean[:, :1]) < share
         ratio = new_deviation.abs() / deviation.clamp_min(_FAINT)
         scale = torch.where(chosen, ratio, 1.0)
         offset = torch.where(chosen, torch.addcmul(new_mean, mean, ratio, value=-1), 0.0)
     return batch._replace(x=torch.addcmul(offset.to(pictures), pictures, scale.to(pictures)))
 
 
-def with_styles(assignment: Assignment, server: ServerState) -> Assignment:
-    """Hand out the styles known so far, always as many rows: a recorded step fits any round."""
+def with_styles(assignment: Assignment, server: ServerState, share: float) -> Assignment:
+    """Hand out the styles known so far, always as many rows: a recorded step fits any round.
+
+    So does the share of pictures that are to be restyled, as it is a tensor.
+    """
     if not server.styles:
         return assignment
     known = server.styles["rows"][server.styles["known"]]
     rows = known[torch.arange(len(server.styles["rows"]), device=known.device) % len(known)]
-    return replace(assignment, shared={**assignment.shared, ALL: rows})
+    told = {ALL: rows, SHARE: torch.full((), share, device=rows.device)}
+    return replace(assignment, shared={**assignment.shared, **told})
 
 
 def without_style(

@@ -60,6 +60,12 @@ class Method:
         "and deviations are exchanged for it; 0 exchanges nothing",
         Range(0, at_most=1),
     )
+    restyle_rounds: int = setting(
+        0,
+        "over so many rounds that share grows from nothing, for restyled pictures are harder to "
+        "begin with; 0 restyles in full at once",
+        Range(0),
+    )
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"default": {}}
 
@@ -135,6 +141,12 @@ class Method:
     def deliver(self, server: ServerState) -> LocalModel:
         """Return the model that is evaluated and handed out."""
         return server.model
+
+    def restyled_share(self, round_num: int) -> float:
+        """Say how likely a picture is trained in another device's colours in a round."""
+        if round_num > self.restyle_rounds:
+            return self.restyle
+        return self.restyle * (round_num - 1) / self.restyle_rounds
 
     # --- client ---
 

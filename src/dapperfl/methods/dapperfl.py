@@ -30,6 +30,7 @@ from dapperfl.settings import Range, setting, with_default
 _AS_PUBLISHED = {
     "averaging": 0.0,
     "restyle": 0.0,
+    "restyle_rounds": 0,
     "weight_power": 1.0,
     "dense": "full",
     "scope": "all",
@@ -60,6 +61,7 @@ class DapperFL(MeasuringMethod):
     dense_batches: int = setting(2, "how many batches these are", Range(1))
     averaging: float = with_default(MeasuringMethod, "averaging", 0.1)
     restyle: float = with_default(MeasuringMethod, "restyle", 0.5)
+    restyle_rounds: int = with_default(MeasuringMethod, "restyle_rounds", 20)
     weight_power: float = with_default(MeasuringMethod, "weight_power", 0.5)
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -63,7 +63,8 @@ class Trade:
     def objective(self, net: Net, batch: Batch, work: Work) -> Tensor:
         """Return the method's loss of a batch, in this number format."""
         if self.method.restyle and styles.ALL in work.shared:
-            batch = styles.restyled(batch, work.shared[styles.ALL], self.method.restyle)
+            told = work.shared
+            batch = styles.restyled(batch, told[styles.ALL], told[styles.SHARE])
         with autocast(self.precision, batch.x.device), shifted(net.module, self.settings.shift):
             return self.method.loss(net, batch, work)
 

@@ -288,7 +288,9 @@ class Simulator:
             dice = Dice(self.seed, server.round_num + 1, device.id)
             assignment = self.method.assign(server, device, self.train.epochs, dice)
             if assignment is not None:
-                yield with_styles(assignment, server)
+                yield with_styles(
+                    assignment, server, self.method.restyled_share(assignment.round_num)
+                )
 
     def _batches(self, examples: Examples, batch_size: int | None = None) -> Batches:
         world = self.federation
