@@ -104,6 +104,12 @@ def test_scalars_are_the_numbers_that_make_curves():
     }
 
 
+def test_a_domain_called_mean_does_not_hide_the_mean():
+    line = RoundLine(1, {"mean": 10.0, "light": 30.0}, 20.0, None, 2.5, {}, ())
+    assert scalars(line)["accuracy/mean"] == 20.0
+    assert scalars(line)["accuracy/mean (domain)"] == 10.0
+
+
 def test_a_tracker_of_ones_own_hears_of_the_past_and_is_closed(toy, tmp_path):
     tracker = load_tracker(f"{__name__}:Diary")
     _run(toy(*SMALL), tmp_path / "run", tracker, stop_after=2)

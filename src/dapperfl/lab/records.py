@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +67,11 @@ def line_of(record: RoundRecord) -> RoundLine:
     )
     # What is shown and summed up must be what a later reader finds in the file.
     return _decode(json.loads(text))
+
+
+def domain_column(domain: str, taken: Container[str]) -> str:
+    """Return the name of a domain's numbers beside others; one that is taken is marked."""
+    return f"{domain} (domain)" if domain in taken else domain
 
 
 def append(path: Path, line: RoundLine) -> None:

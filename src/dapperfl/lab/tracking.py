@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from dapperfl.errors import ConfigError
 from dapperfl.lab.config import Config, to_toml
 from dapperfl.lab.experiment import Experiment
-from dapperfl.lab.records import RoundLine
+from dapperfl.lab.records import RoundLine, domain_column
 from dapperfl.naming import did_you_mean, load_object
 
 
@@ -109,7 +109,10 @@ class TensorBoard:
 def scalars(line: RoundLine) -> dict[str, float]:
     """Return the numbers of a round that make curves, by the names that trackers show."""
     found = {"accuracy/mean": line.mean, "seconds": line.seconds}
-    found |= {f"accuracy/{domain}": value for domain, value in line.accuracy.items()}
+    found |= {
+        f"accuracy/{domain_column(domain, ('mean',))}": value
+        for domain, value in line.accuracy.items()
+    }
     found |= {f"validation/{domain}": value for domain, value in line.validation.items()}
     found["left_out"] = len(line.left_out)
     return found if line.loss is None else found | {"loss": line.loss}

@@ -99,6 +99,14 @@ def test_rounds_are_kept_one_by_one(run):
     ]  # fmt: skip
 
 
+def test_a_domain_with_the_name_of_another_column_has_one_of_its_own(run, tmp_path):
+    line = replace(LINES[0], accuracy={"seed": 10.0, "global": 30.0, "street": 20.0})
+    write_rows(tmp_path / "rounds.csv", round_rows(run, [line]))
+    [row] = read_rows(tmp_path / "rounds.csv")
+    assert (row["seed"], row["global"], row["street"]) == ("4", "20.0000", "20.0000")
+    assert (row["seed (domain)"], row["global (domain)"]) == ("10.0000", "30.0000")
+
+
 def test_another_table_gives_a_row_its_own_label(run):
     [other] = plan_runs(Base("b", None), [Variant("fedavg", label="mine")], [4])
     row = relabelled(row_of(run, SUMMARY, LINES), other)

@@ -118,3 +118,11 @@ def test_own_models_are_shown_where_rows_know_them():
     assert cells["fedavg"][-1] == ("5.00 (2.83)", None)
     assert cells["moon"][-1] == ("–", None)
     assert beyond_table(series_of(ROWS), "x").head[-1] == "spread"
+
+
+def test_a_domain_called_global_is_not_the_mean_over_domains():
+    row = made_row("fedavg", 0, dark=20, light=30)
+    row = {name.replace("dark", "global"): text for name, text in row.items()}
+    table = accuracy_table(series_of([row]), "x")
+    assert table.head == ("", "global (domain)", "light", "global")
+    assert [cell.text for cell in table.rows[0]] == ["fedavg", "20.00", "30.00", "25.00"]

@@ -55,6 +55,16 @@ def test_a_variant_without_any_run_of_a_domain_has_no_mean():
     assert found["moon"] == ["23.00 (4.24)", "–", "–", "–"]
 
 
+def test_a_domain_may_have_the_letters_that_part_settings():
+    rows = [
+        {k.replace("dark", "x; y"): v.replace("dark", "x; y") for k, v in r.items()} for r in ROWS
+    ]
+    rows = [row | {"settings": f"{row['settings']}; method.mu=0.5"} for row in rows]
+    table = unseen_table(series_of(rows), "x", "fedavg")
+    assert table.head == ("", "x; y", "light", "mean", "above fedavg")
+    assert cells(table) == cells(unseen_table(series_of(ROWS), "x", "fedavg"))
+
+
 def test_an_unknown_baseline_is_named():
     with pytest.raises(ConfigError, match='"fedprox"'):
         unseen_table(series_of(ROWS), "x", "fedprox")

@@ -14,7 +14,7 @@ import torch
 from dapperfl.errors import CheckpointError
 from dapperfl.lab.compare.planned import Planned
 from dapperfl.lab.folder import write_atomically
-from dapperfl.lab.records import RoundLine
+from dapperfl.lab.records import RoundLine, domain_column
 from dapperfl.lab.summary import marks
 
 Row = Mapping[str, str]
@@ -101,11 +101,12 @@ def round_rows(run: Planned, lines: Iterable[RoundLine]) -> list[Row]:
     about = {name: getattr(run, name) for name in _ABOUT}
     about |= {"method": run.config.method.name, "preset": run.config.method.preset}
     about |= {"id": run.id, "seed": str(run.config.seed)}
-    return [
-        {**about, "round": str(line.round), "global": f"{line.mean:.4f}"}
-        | {domain: f"{value:.4f}" for domain, value in line.accuracy.items()}
-        for line in lines
-    ]
+    rows: list[Row] = []
+    for line in lines:
+        row = {**about, "round": str(line.round), "global": f"{line.mean:.4f}"}
+        own = {domain_column(name, row): f"{value:.4f}" for name, value in line.accuracy.items()}
+        rows.append(row | own)
+    return rows
 
 
 def relabelled(row: Row, run: Planned) -> Row:

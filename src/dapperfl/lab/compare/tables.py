@@ -11,6 +11,7 @@ from dapperfl.lab.compare.paired import difference
 from dapperfl.lab.compare.series import Series
 from dapperfl.lab.display import clock, human
 from dapperfl.lab.groups import Spread
+from dapperfl.lab.records import domain_column
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ def accuracy_table(every: Sequence[Series], title: str) -> Table:
     """Return the table as in the paper: each domain's own best round, and that of their mean."""
     domains = list(dict.fromkeys(domain for each in every for domain in each.domains))
     columns: dict[str, Sequence[Cell]] = {
-        domain: ranked([_of_domain(each, domain) for each in every]) for domain in domains
+        domain_column(domain, ("global",)): ranked([_of_domain(each, domain) for each in every])
+        for domain in domains
     }
     columns["global"] = ranked([each.over("best") for each in every])
     note = (
