@@ -7,6 +7,7 @@ import torch
 from tests.tiny import TinyNet, tiny_net
 from torch import Tensor
 
+from dapperfl import nets
 from dapperfl.errors import ConfigError
 from dapperfl.methods.fedavg import FedAvg
 from dapperfl.runtime.local import prepared
@@ -44,6 +45,12 @@ class Answering(TinyNet):
 def test_a_net_that_does_not_return_logits_is_refused(kind, words):
     with pytest.raises(ConfigError, match=words):
         prepared(FedAvg(), Answering(kind), EXAMPLE)
+
+
+def test_pictures_that_a_net_cannot_take_are_named():
+    small = nets.build("convnet", num_classes=2, width=4)
+    with pytest.raises(ConfigError, match=r"fails on pictures of \(3, 2, 2\).*too small"):
+        prepared(FedAvg(), small, torch.zeros(1, 3, 2, 2))
 
 
 def test_looking_at_a_net_changes_neither_it_nor_random_numbers():

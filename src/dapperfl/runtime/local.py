@@ -14,7 +14,7 @@ from dapperfl.core.net import Batch, Net
 from dapperfl.core.state import State, snapshot
 from dapperfl.core.submodel import Submodel, copy_net
 from dapperfl.core.trial import private_rng
-from dapperfl.errors import ConfigError, RunError
+from dapperfl.errors import ConfigError, RunError, is_of_memory
 from dapperfl.methods.base import Method
 from dapperfl.runtime.optimiser import TrainSettings, carried_momentum, momentum_of, sgd
 from dapperfl.runtime.precision import Precision, autocast
@@ -74,9 +74,10 @@ def prepared(method: Method, net: nn.Module, example: Tensor) -> tuple[nn.Module
 
     Raises:
         TraceError: If the net cannot be traced.
-        ConfigError: If it does not return logits, or has no representation where one is needed.
+        ConfigError: If it does not take such pictures or return logits, or has no representation
+            where one is needed.
     """
-    plain = ChannelGraph.trace(net.to(example.device), example)
+    plain = _traced(net.to(example.device), example)
     if method.needs_representation and plain.head is None:
         raise ConfigError(
             f"{type(method).__name__} needs the representation before the last layer, but the "
@@ -86,6 +87,19 @@ def prepared(method: Method, net: nn.Module, example: Tensor) -> tuple[nn.Module
     ready = method.prepare(net, plain.head).to(example.device)
     _check_logits(ready, example)
     return ready, plain if ready is net else ChannelGraph.trace(ready, example)
+
+
+def _traced(net: nn.Module, example: Tensor) -> ChannelGraph:
+    """Trace a net, and say of one that fails what it was given."""
+    try:
+        return ChannelGraph.trace(net, example)
+    except RuntimeError as error:
+        if is_of_memory(error):
+            raise
+        raise ConfigError(
+            f"the net fails on pictures of {tuple(example.shape[1:])} (channels, height, width): "
+            f"{error}; bring others, such as larger ones, or choose another net"
+        ) from error
 
 
 def _check_logits(net: nn.Module, example: Tensor) -> None:
