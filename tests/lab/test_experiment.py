@@ -368,6 +368,17 @@ def test_other_versions_than_at_the_start_are_mentioned(toy, tmp_path, caplog):
     assert f"started with torch 1.0 and goes on with {torch.__version__}" in caplog.text
 
 
+def test_other_code_than_at_the_start_is_mentioned(toy, tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(module, "versions", lambda: {"commit": "abc"})
+    _interrupt(toy(), tmp_path / "run", 0)
+    _resume_nothing(toy(), tmp_path / "run")
+    assert "commit" not in caplog.text
+    monkeypatch.setattr(module, "versions", lambda: {"commit": "def"})
+    _resume_nothing(toy(), tmp_path / "run")
+    told = "commit abc and goes on with def: its settings may mean something else now"
+    assert told in caplog.text
+
+
 def _resume_nothing(config, out):
     with opened(config, out, resume=True):
         pass

@@ -65,6 +65,15 @@ _MAY_CHANGE = (
     "deploy.patience",
 )
 
+# What else may have changed since a run was started, and what that does to it.
+_EFFECTS = {
+    "dapperfl": "its settings may mean something else now",
+    "commit": "its settings may mean something else now",
+    "torch": "last bits may differ",
+    "platform": "last bits may differ",
+    "threads": "last bits may differ",
+}
+
 
 def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
     """Run a config to its end in one call and return its summary."""
@@ -189,11 +198,11 @@ def _check_pictures(folder: RunFolder, simulator: Simulator) -> None:
 
 def _compare_versions(folder: RunFolder) -> None:
     then, now = read_toml(folder.config).get(META, {}), versions()
-    for name in ("dapperfl", "torch", "platform", "threads"):
-        if name in then and then[name] != now[name]:
+    for name, effect in _EFFECTS.items():
+        if name in then and name in now and then[name] != now[name]:
             _log.warning(
-                "this run was started with %s %s and goes on with %s: last bits may differ",
-                *(name, then[name], now[name]),
+                "this run was started with %s %s and goes on with %s: %s",
+                *(name, then[name], now[name], effect),
             )
 
 
