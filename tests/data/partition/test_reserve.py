@@ -39,3 +39,11 @@ def test_it_depends_on_the_seed() -> None:
 def test_a_domain_that_is_held_out_has_no_reserve() -> None:
     made = split(benchmark(400, 400), reserve=40, held_out="b")
     assert list(made.reserve) == ["a"]
+
+
+def test_a_domain_with_too_few_pictures_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    made = split(benchmark(400, 8), reserve=40, fraction=0.2, devices=2)
+    assert [len(examples) for examples in made.reserve.values()] == [40, 0]
+    assert "data.reserve = 40 leaves nothing aside of domains with too few pictures: b" in (
+        caplog.text
+    )
