@@ -7,6 +7,7 @@ from PIL import Image
 
 from dapperfl.data.benchmark import Benchmark, Domain, Examples
 from dapperfl.data.contact_sheet import COLUMNS, GAP, MARGIN, TILE, TITLE, draw
+from dapperfl.errors import DataError
 
 
 def coloured(num_classes: int, per_class: int) -> Examples:
@@ -71,3 +72,29 @@ def test_grey_pictures_are_drawn_too(tmp_path: Path, grey: int) -> None:
     benchmark = Benchmark("toy", {"a": Domain(examples, examples, 1)}, ("x",), (0.5,), (0.5,))
     pixels = page(tmp_path, benchmark, per_class=1)
     assert pixels[TITLE + TILE // 2, MARGIN + TILE // 2].tolist() == [100, 100, 100]
+
+
+@pytest.mark.parametrize(("channels", "seen"), [(1, [9, 9, 9]), (2, [9, 9, 9]), (5, [9, 19, 29])])
+def test_pictures_may_have_any_number_of_channels(
+    tmp_path: Path, channels: int, seen: list[int]
+) -> None:
+    shades = torch.arange(9, 100, 10, dtype=torch.uint8)[:channels].view(1, -1, 1, 1)
+    examples = Examples(shades.expand(1, -1, 8, 8), torch.tensor([0]))
+    made = Benchmark("toy", {"a": Domain(examples, examples, 1)}, ("x",), (0.5,), (0.5,))
+    assert page(tmp_path, made, per_class=1)[TITLE + 9, MARGIN + 9].tolist() == seen
+
+
+def test_the_title_of_few_classes_fits_the_page(tmp_path: Path) -> None:
+    domain = toy(2, 2).domains["a"]
+    named = {"a": domain, "a name of some length": domain}
+    narrow = Benchmark("toy", named, tuple("xyz"), (0.5,), (0.5,))
+    pixels = page(tmp_path, narrow, per_class=2)
+    assert (pixels[:TITLE, -8:] == 255).all()
+
+
+def test_what_are_no_pictures_is_named(tmp_path: Path) -> None:
+    good = coloured(1, 2)
+    bad = Examples(good.images.float(), good.labels)
+    made = Benchmark("toy", {"a": Domain(good, bad, 2)}, ("x",), (0.5,), (0.5,))
+    with pytest.raises(DataError, match=r"test pictures of a: images are torch\.float32"):
+        draw(made, tmp_path / "sheet.png")

@@ -16,7 +16,7 @@ def check_pictures(world: Federation) -> None:
     """
     shapes: dict[tuple[int, ...], str] = {}
     for where, examples in _parts(world):
-        if wrong := _what_is_wrong(examples, len(world.classes)):
+        if wrong := what_is_wrong(examples, len(world.classes)):
             raise DataError(f"{where}: {wrong}")
         shapes.setdefault(tuple(examples.images.shape[1:]), where)
     if len(shapes) > 1:
@@ -35,7 +35,8 @@ def _parts(world: Federation) -> Iterator[tuple[str, Examples]]:
         yield f"test pictures of {name}", examples
 
 
-def _what_is_wrong(examples: Examples, num_classes: int) -> str | None:
+def what_is_wrong(examples: Examples, num_classes: int) -> str | None:
+    """Say why examples are no pictures with labels; None where they are."""
     images, labels = examples.images, examples.labels
     if images.dtype != torch.uint8 or images.dim() != 4:
         shape = tuple(images.shape)

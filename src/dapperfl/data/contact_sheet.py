@@ -1,12 +1,15 @@
 """A contact sheet: some pictures of every domain and class on one page, to be looked at."""
 
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 
 from dapperfl.data.benchmark import Benchmark, Domain, Examples
+from dapperfl.data.checking import what_is_wrong
 from dapperfl.data.extras import demo_packages
+from dapperfl.errors import DataError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -25,12 +28,19 @@ def draw(benchmark: Benchmark, path: Path, *, per_class: int = 3) -> None:
         benchmark: what to show.
         path: of the PNG file; its folder is made if need be.
         per_class: how many training pictures of each class; half as many test pictures follow.
+
+    Raises:
+        DataError: what the benchmark holds are no pictures.
     """
+    for name, domain in benchmark.domains.items():
+        for split, examples in (("training", domain.train), ("test", domain.test)):
+            if wrong := what_is_wrong(examples, len(benchmark.classes)):
+                raise DataError(f"{split} pictures of {name}: {wrong}")
     with demo_packages("a contact sheet"):
         from PIL import Image
 
     blocks = [_block(benchmark, name, per_class) for name in benchmark.domains]
-    width, height = blocks[0].size
+    width, height = max(block.width for block in blocks), blocks[0].height
     rows = -(-len(blocks) // COLUMNS)
     page = Image.new("RGB", (min(COLUMNS, len(blocks)) * width, rows * height), "white")
     for index, block in enumerate(blocks):
@@ -46,11 +56,12 @@ def _block(benchmark: Benchmark, name: str, per_class: int) -> "Image.Image":
     domain = benchmark.domains[name]
     step = TILE + GAP
     rows = _rows(domain, per_class)
-    size = (MARGIN + step * len(benchmark.classes) + 12, TITLE + step * len(rows) + 18)
-    block = Image.new("RGB", size, "white")
-    pen, small = ImageDraw.Draw(block), ImageFont.load_default(size=12)
+    large, small = ImageFont.load_default(size=15), ImageFont.load_default(size=12)
     title = f"{name}: {len(domain.train)} training and {len(domain.test)} test pictures"
-    pen.text((MARGIN, 6), title, fill="black", font=ImageFont.load_default(size=15))
+    wide = max(step * len(benchmark.classes), ceil(large.getlength(title)))
+    block = Image.new("RGB", (MARGIN + wide + 12, TITLE + step * len(rows) + 18), "white")
+    pen = ImageDraw.Draw(block)
+    pen.text((MARGIN, 6), title, fill="black", font=large)
     for column, label in enumerate(benchmark.classes):
         middle = MARGIN + column * step + TILE // 2
         pen.text((middle, TITLE - 4), label, fill="#555555", font=small, anchor="ms")
@@ -71,12 +82,16 @@ def _rows(domain: Domain, per_class: int) -> list[tuple[str, Examples, int]]:
 
 
 def _tile(examples: Examples, label: int, place: int) -> "Image.Image | None":
-    """Return the picture of a class at this place, enlarged; None if the class has fewer."""
+    """Return the picture of a class at this place, enlarged; None if the class has fewer.
+
+    Of more than three channels the first three are its colours, of two the first one is its grey.
+    """
     from PIL import Image
 
     found = torch.nonzero(examples.labels == label).flatten()
     if place >= len(found):
         return None
-    picture = examples.images[found[place]].expand(3, -1, -1).permute(1, 2, 0)
-    image = Image.fromarray(picture.contiguous().cpu().numpy())
+    channels = examples.images[found[place]]
+    picture = channels[:3] if len(channels) >= 3 else channels[:1].expand(3, -1, -1)
+    image = Image.fromarray(picture.permute(1, 2, 0).contiguous().cpu().numpy())
     return image.resize((TILE, TILE), Image.Resampling.NEAREST)

@@ -34,7 +34,9 @@ def load(
 ) -> Benchmark:
     """Read a tree of pictures; `data.root` is its folder."""
     if root is None:
-        raise ConfigError("the benchmark folder needs a folder: --set data.root=DIR")
+        raise ConfigError(
+            "the benchmark folder needs a folder: --set data.root=DIR, or --root DIR of data show"
+        )
     if not 1 <= size <= 1024:
         raise ConfigError(f"data.size = {size}: expected at least 1 and at most 1024")
     if not 0 < test_fraction < 1:
