@@ -39,6 +39,10 @@ def without_default(root: Path | None, *, number: int) -> Benchmark:
     return stars(root, number=number)
 
 
+def with_a_shared_key(root: Path | None, *, fraction: float = 0.5) -> Benchmark:
+    return stars(root)
+
+
 def without_root() -> Benchmark:
     return stars(None)
 
@@ -73,6 +77,7 @@ def test_a_benchmark_from_outside_is_loaded_with_its_options() -> None:
         ("tests.data.test_benchmarks:stars", {"numbr": 1}, '"numbr"; did you mean "number"'),
         ("minidigits", {"size": 1}, 'benchmark "minidigits" has no option "size"; it has none'),
         ("tests.data.test_benchmarks:without_default", {}, "option number .* has no default"),
+        ("tests.data.test_benchmarks:with_a_shared_key", {}, r"data\.fraction is a key of all"),
         ("tests.data.test_benchmarks:NOT_A_FUNCTION", {}, "is no function"),
         ("tests.data.test_benchmarks:absent", {}, "cannot load"),
         ("tests.data.test_benchmarks:without_root", {}, r"cannot be called as load\(root\)"),

@@ -8,14 +8,18 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from dapperfl.data.benchmark import Benchmark
 from dapperfl.data.catalogue import CATALOGUE
+from dapperfl.data.partition.settings import PartitionSettings
 from dapperfl.errors import ConfigError
 from dapperfl.naming import did_you_mean, load_object
+
+# Keys of the [data] table that mean the same whatever the pictures are.
+_SHARED = {"benchmark", "root", "options", *(each.name for each in fields(PartitionSettings))}
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,24 @@ def options(name: str) -> Mapping[str, Option]:
 
     Args:
         name: one of `names()`, or `package.module:load`.
+
+    Raises:
+        ConfigError: an option has no default, or the name of a key that all benchmarks share.
     """
     loader = _loader(name)
     hints = get_type_hints(loader, include_extras=True)
-    return {
+    found = {
         each.name: _option(each, hints.get(each.name, type(each.default)))
         for each in inspect.signature(loader).parameters.values()
         if each.kind is inspect.Parameter.KEYWORD_ONLY
     }
+    for option in found:
+        if option in _SHARED:
+            raise ConfigError(
+                f'benchmark "{name}" has an option "{option}", but data.{option} is a key of all '
+                "benchmarks; rename the parameter of its load"
+            )
+    return found
 
 
 def load(name: str, root: Path | None, **asked: Any) -> Benchmark:
