@@ -163,3 +163,13 @@ def test_crops_and_mirroring_reach_all_their_values() -> None:
 def test_a_batch_size_below_one_is_refused() -> None:
     with pytest.raises(ConfigError, match="batch_size = 0"):
         Batches(examples(3), batch_size=0)
+
+
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.bool])
+def test_labels_of_any_integers_come_out_alike(kind: torch.dtype) -> None:
+    data = examples(2)
+    batches = Batches(Examples(data.images, data.labels.to(kind)), batch_size=2)
+    (drawn,) = batches.epoch(torch.Generator())
+    (clean,) = batches.clean()
+    assert drawn.y.dtype == clean.y.dtype == torch.int64
+    assert clean.y.tolist() == [0, 1]

@@ -41,3 +41,8 @@ def test_there_is_one_shape_and_a_mean_for_each_channel() -> None:
         check_pictures(replace(WORLD, test={"ice": replace(GOOD, images=GOOD.images[..., :7])}))
     with pytest.raises(DataError, match="one for each of 3 channels"):
         check_pictures(replace(WORLD, mean=(0.5, 0.5)))
+
+
+def test_pictures_are_not_divided_by_zero() -> None:
+    with pytest.raises(DataError, match=r"std = \(0\.2, 0\.0, 0\.2\).* must be above 0"):
+        check_pictures(replace(WORLD, std=(0.2, 0.0, 0.2)))

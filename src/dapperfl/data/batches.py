@@ -65,7 +65,7 @@ class Batches:
         """Yield the examples once, in order and as they are."""
         sizes = self._sizes(batch_size)
         images = torch.split(self.examples.images, sizes)
-        labels = torch.split(self.examples.labels, sizes)
+        labels = torch.split(self.examples.labels.long(), sizes)  # as an epoch has them
         for part, right in zip(images, labels, strict=True):
             yield Batch(self._normalise(part), right)
 

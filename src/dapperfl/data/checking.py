@@ -25,6 +25,8 @@ def check_pictures(world: Federation) -> None:
     channels = world.shape[0]
     if {len(world.mean), len(world.std)} - {1, channels}:
         raise DataError(f"mean and std need one number, or one for each of {channels} channels")
+    if min(world.std) <= 0:
+        raise DataError(f"std = {tuple(world.std)}: pictures are divided by it; it must be above 0")
 
 
 def _parts(world: Federation) -> Iterator[tuple[str, Examples]]:

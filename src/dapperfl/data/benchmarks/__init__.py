@@ -92,6 +92,8 @@ def load(name: str, root: Path | None, **asked: Any) -> Benchmark:
     found = loader(root, **asked)
     if not isinstance(found, Benchmark):
         raise ConfigError(f'benchmark "{name}" returned a {type(found).__name__}, no Benchmark')
+    if not found.domains:
+        raise ConfigError(f'benchmark "{name}" has no domains; it needs one, with pictures')
     return found
 
 
