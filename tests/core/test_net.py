@@ -36,6 +36,16 @@ def test_the_split_leaves_no_hook_behind():
     assert not module.fc._forward_hooks
 
 
+def test_the_representation_of_other_weights_may_come_from_a_net_that_shares_some():
+    module = nn.Sequential(*[nn.Linear(3, 3) for _ in range(3)]).eval()
+    module[1].weight = module[0].weight
+    other = {name: 2 * tensor for name, tensor in module.state_dict().items()}
+    x = torch.randn(4, 3)
+    z = Net(module, "2").at(other, x)
+    module.load_state_dict(other)
+    assert torch.equal(z, module[:2](x))
+
+
 def test_a_net_without_a_linear_head_says_so_when_its_representation_is_wanted():
     net = Net(nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten()), None)
     with pytest.raises(TraceError, match="no representation"):

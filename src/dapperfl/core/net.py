@@ -95,5 +95,6 @@ class _Bound(nn.Module):
         self.module, self.weights = module, weights
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = functional_call(self.module, dict(self.weights), (x,))
+        # A shared weight comes under each of its names, so nothing has to be tied.
+        logits: Tensor = functional_call(self.module, dict(self.weights), (x,), tie_weights=False)
         return logits
