@@ -88,6 +88,30 @@ def test_fedsr_refuses_a_last_layer_whose_weight_is_computed():
         simulator(methods.load("fedsr")(), seeded(WeightNorm), 0.0)
 
 
+def used() -> nn.Module:
+    class Remembers(nn.Module):
+        """Holds on to its last activations, as nets with hooks for features do."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.fc = conv_bn(3, 8), nn.Linear(8, 5)
+            self.seen: dict[str, torch.Tensor] = {}
+            self(torch.ones(2, 3, 8, 8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.seen["z"] = self.body(x).mean((2, 3))
+            logits: torch.Tensor = self.fc(self.seen["z"])
+            return logits
+
+    return Remembers()
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_a_net_that_holds_on_to_activations_trains_with_every_method(name):
+    records = list(simulator(methods.load(name)(), seeded(used), 0.0, 0.4).rounds())
+    assert not any(record.left_out for record in records)
+
+
 def test_a_net_in_which_nothing_can_be_cut_trains_on_full_devices_alone():
     method = DapperFL(gamma=0.0)
     assert not any(record.left_out for record in simulator(method, recurrent(), 0.0).rounds())

@@ -11,6 +11,7 @@ from tests.core.zoo import MobileNetV2, ResNet
 from tests.core.zoo_cuts import GRAPHS, ZOO, build, draw, loss_of, run, smallest
 from torch import nn
 
+from dapperfl.core.calls import tensors_in
 from dapperfl.core.channels import ChannelGraph
 from dapperfl.core.rng import generator
 from dapperfl.core.scores import random_scores
@@ -241,18 +242,21 @@ def test_a_foreign_group_or_shape_is_refused():
         draw(graph, 1).slice(small)
 
 
-def test_a_net_that_remembers_its_last_activations_can_be_shrunk():
+@pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [x], lambda x: {"last": (x,)}])
+def test_a_net_that_remembers_its_last_activations_can_be_shrunk(wrap):
     class Remembers(ResNet):
         def forward(self, x):
-            self.seen = super().forward(x)
-            return self.seen
+            logits = super().forward(x)
+            self.seen = wrap(logits)
+            return logits
 
     net = Remembers()
     loss_of(net, net.example()).backward()
-    assert not net.seen.is_leaf
+    (seen,) = tensors_in(net.seen)
+    assert not seen.is_leaf
     small = draw(ChannelGraph.trace(net, net.example()), 0).shrink(net)
     assert run(small, net.example())[0].shape == (2, 5)
-    assert net.seen.grad_fn is not None
+    assert seen.grad_fn is not None
 
 
 def test_scatter_brings_small_tensors_to_the_type_of_the_large():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from dapperfl.core.calls import tensors_in
 from dapperfl.core.flat import Layout, flat_slice, wanted
 from dapperfl.core.layers import refresh_sizes
 from dapperfl.core.state import State
@@ -191,8 +192,8 @@ def copy_net(net: nn.Module, memo: dict[int, object] | None = None) -> nn.Module
     """Copy a net, even one that holds on to activations of its last training step."""
     memo = {} if memo is None else memo
     for module in net.modules():
-        for value in vars(module).values():
-            if isinstance(value, Tensor) and not value.is_leaf:
+        for value in tensors_in(vars(module)):
+            if not value.is_leaf:
                 memo[id(value)] = value.detach().clone()
     return copy.deepcopy(net, memo)
 

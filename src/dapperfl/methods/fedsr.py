@@ -4,7 +4,6 @@ z is drawn from N(mu(x), sigma(x)²); its norm is kept small (L2R), its distribu
 Gaussian of its class (CMI). The class Gaussians are trained on the client and stay there.
 """
 
-import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from dapperfl.core.messages import Work
 from dapperfl.core.net import Batch, Net
 from dapperfl.core.rng import generator
 from dapperfl.core.state import State
+from dapperfl.core.submodel import copy_net
 from dapperfl.errors import TraceError
 from dapperfl.methods.base import MeasuringMethod
 from dapperfl.settings import Range, setting
@@ -87,17 +87,17 @@ class FedSR(MeasuringMethod):
 
     def prepare(self, net: nn.Module, head: str | None) -> nn.Module:
         """Put the probabilistic layer before the predictor."""
-        predictor = net.get_submodule(head) if head is not None else None
+        prepared = copy_net(net)
+        predictor = prepared.get_submodule(head) if head is not None else None
         if head is None or not isinstance(predictor, nn.Linear):
             raise TraceError("FedSR needs a net that ends with an nn.Linear layer")
         if "weight" not in dict(predictor.named_parameters(recurse=False)):
             raise TraceError(
                 f'FedSR needs a last layer whose weight is not computed, as of "{head}"'
             )
-        prepared = copy.deepcopy(net)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)  # the same projection for every run; the backbone has the seed
-            layer = ProbabilisticHead(copy.deepcopy(predictor), self.samples)
+            layer = ProbabilisticHead(predictor, self.samples)
         layer.to(predictor.weight)
         if not head:
             return layer

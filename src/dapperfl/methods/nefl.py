@@ -5,7 +5,6 @@ statistics) and the learnable step of each residual block are inconsistent betwe
 server keeps a copy for each, in `ServerState.extra` under "rho/name".
 """
 
-import copy
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +28,7 @@ from dapperfl.core.net import Batch, Net
 from dapperfl.core.rng import Dice
 from dapperfl.core.scores import Scores, ordered_scores
 from dapperfl.core.state import State
-from dapperfl.core.submodel import Submodel
+from dapperfl.core.submodel import Submodel, copy_net
 from dapperfl.methods.base import NestedMethod
 from dapperfl.settings import setting
 
@@ -54,7 +53,7 @@ class NeFL(NestedMethod):
         """Give a step to every residual block that has room for one (a parameter `step`)."""
         if not self.learnable_steps:
             return net
-        net = copy.deepcopy(net)
+        net = copy_net(net)
         blocks = [module for module in net.modules() if "step" in module._parameters]
         for block in blocks:
             like = next(block.parameters())
