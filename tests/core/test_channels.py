@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from tests.core import zoo, zoo_functional, zoo_odd, zoo_pinned
+from tests.core.made import Made
 from torch import nn
 
 from dapperfl.core.channels import ChannelGraph
@@ -135,6 +136,24 @@ def test_parts_that_run_only_in_training_are_found_as_well():
     graph = trace(zoo_odd.Regularised())
     assert sizes(graph) == {"stem.0": 8, "side.0": 6}
     assert {work.weight for work in graph.arithmetic}.isdisjoint({"side.0.weight", "aux.weight"})
+
+
+def drawn(net, x):
+    z = net.body(x).mean((2, 3))
+    mean, spread = net.mean(z), net.spread(z)
+    return net.fc(mean + spread * net.noise(mean) if net.training else mean)
+
+
+@pytest.mark.parametrize("noise", [torch.randn_like, lambda like: torch.randn(like.shape).to(like)])
+def test_channels_that_meet_in_training_only_are_one_group(noise):
+    parts = {"mean": nn.Linear(8, 12), "spread": nn.Linear(8, 12), "fc": nn.Linear(12, 5)}
+    net = Made(drawn, body=nn.Conv2d(3, 8, 3), **parts)
+    net.noise = noise
+    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8))
+    assert sizes(graph) == {"body": 8, "mean": 12}
+    assert streams(graph) == {"mean"}
+    small = graph.full().from_lists(graph, {"mean": [1, 3, 8]}).shrink(net)
+    assert small.train()(torch.ones(2, 3, 8, 8)).shape == (2, 5)
 
 
 def test_a_shared_weight_writes_once_and_a_fixed_filter_not_at_all():

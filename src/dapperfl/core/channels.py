@@ -157,18 +157,25 @@ def _listed(reasons: Iterable[str], most: int = 2) -> str:
 
 
 def _watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
-    """Watch a net in evaluation mode, and in training mode if parts of it run only there."""
+    """Watch a net in evaluation and in training mode, where other channels may have to agree.
+
+    Work is that of evaluation. So are the channels that stay, unless parts run in training only:
+    noise of the size of its input, for one, follows a cut, which the trial will find.
+    """
     trace = new_trace(net, len(batch))
     out = watch(net, trace, batch, apply_rule)
     if all(trace.shadow(tensor) is None for tensor in tensors_in(out)):
         raise TraceError("the net's output does not depend on its input; check forward()")
     trace.pin_all(out, OUTPUT)
     head = _head(trace, out)
-    if any((name, 0) not in trace.axes for name, p in net.named_parameters() if p.dim() > 1):
-        counted = list(trace.arithmetic), list(trace.products)
-        with suppress(TraceError, *MISFITS):  # what is missed here, the trial will find
-            trace.pin_all(watch(net.train(), trace, batch, apply_rule), OUTPUT)
-        trace.arithmetic[:], trace.products[:] = counted
+    counted = list(trace.arithmetic), list(trace.products)
+    stays = dict(trace.pinned), dict(trace.whole), dict(trace.unruled)
+    seen = all((name, 0) in trace.axes for name, p in net.named_parameters() if p.dim() > 1)
+    with suppress(TraceError, *MISFITS):  # what is missed here, the trial will find
+        trace.pin_all(watch(net.train(), trace, batch, apply_rule), OUTPUT)
+    trace.arithmetic[:], trace.products[:] = counted
+    if seen:
+        trace.pinned, trace.whole, trace.unruled = stays
     trace.pin_whole()
     return trace, head
 
@@ -220,7 +227,7 @@ def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
         gates=frozenset(trace.gates),
         arithmetic=tuple(_renumbered(work, number) for work in _work(net, trace)),
         products=tuple(trace.products),
-        resizes=tuple(replace(r, channels=number[r.channels]) for r in trace.resizes),
+        resizes=tuple(replace(r, channels=number[r.channels]) for r in trace.resizes.values()),
         fixed=fixed,
         head=head,
     )

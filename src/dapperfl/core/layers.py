@@ -244,7 +244,8 @@ def resize(trace: Trace, call: Call, attribute: str, channels: Tensor, divisor: 
     """
     own = nn.modules.conv._ConvNd | nn.GroupNorm | nn.modules.batchnorm._NormBase
     if isinstance(call.module, own) and hasattr(call.module, attribute):
-        trace.resizes.append(Resize(call.where, attribute, channels, divisor))
+        follows = Resize(call.where, attribute, channels, divisor)
+        trace.resizes.setdefault((call.where, attribute), follows)
 
 
 @RULES.on("embedding")

@@ -104,7 +104,7 @@ class Trace:
     gates: set[str] = field(default_factory=set)
     arithmetic: list[Arithmetic] = field(default_factory=list)
     products: list[Product] = field(default_factory=list)
-    resizes: list[Resize] = field(default_factory=list)
+    resizes: dict[tuple[str, str], Resize] = field(default_factory=dict)  # of a layer, once
     origins: dict[int, tuple[Tensor, frozenset[str]]] = field(default_factory=dict)
     whole: dict[str, str] = field(default_factory=dict)  # state tensor -> why no axis is cut
     unruled: dict[str, str] = field(default_factory=dict)  # call -> why all it reads stays
