@@ -1,5 +1,8 @@
 """Cuts that rules cannot judge are found by trying them."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from tests.core.made import Made, conv, gap, learnt, trace
@@ -164,3 +167,19 @@ def test_a_trial_keeps_an_odd_number_of_bundles_or_one_of_them():
     assert len(one) == 1
     assert one.item() in kept.tolist()  # the half that works is masked, not the whole net
     assert trial.verdict() == ({}, {graph.groups[0]: 1})
+
+
+@pytest.mark.parametrize("draw", [random.random, np.random.rand])
+def test_a_net_that_skips_blocks_by_random_numbers_of_python_or_numpy_is_cut(draw):
+    def forward(net, x):
+        x = net.a(x)
+        for block in (net.b, net.c):
+            if not net.training or draw() < 0.5:
+                x = x + block(x)
+        return net.fc(gap(x))
+
+    before = random.getstate(), str(np.random.get_state())
+    sizes, fixed = trace(forward, a=conv(3, 8), b=conv(8, 8), c=conv(8, 8), fc=head(8))
+    assert sizes == {"a": 8}
+    assert not fixed
+    assert (random.getstate(), str(np.random.get_state())) == before

@@ -6,6 +6,8 @@ about half of its channels, and as the smallest net that a budget may ask for, w
 drops an axis and a comparison with a size turns round.
 """
 
+import random
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -213,8 +215,11 @@ def _noise(tensor: Tensor) -> Tensor:
 
 @contextmanager
 def private_rng(device: torch.device) -> Iterator[torch.Generator]:
-    """Lend the default generator of a device, seeded; all generators are put back afterwards."""
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+    """Lend the default generator of a device, seeded; all generators are put back afterwards.
+
+    Those of Python and numpy are among them: nets that skip blocks at random often ask these.
+    """
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), _elsewhere():
         torch.manual_seed(0)
         index = device.index if device.index is not None else 0
         yield (
@@ -224,13 +229,38 @@ def private_rng(device: torch.device) -> Iterator[torch.Generator]:
         )
 
 
+@contextmanager
+def _elsewhere() -> Iterator[None]:
+    """Seed the generators outside torch for a while."""
+    numpy = sys.modules.get("numpy")  # a net that draws from it has imported it
+    ours, theirs = random.getstate(), numpy.random.get_state() if numpy else None
+    random.seed(0)
+    if numpy:
+        numpy.random.seed(0)
+    try:
+        yield
+    finally:
+        random.setstate(ours)
+        if numpy:
+            numpy.random.set_state(theirs)
+
+
+def _generators(rng: torch.Generator) -> list[object]:
+    """Return the states of all generators, to be compared."""
+    states: list[object] = [bytes(s.tolist()) for s in (rng.get_state(), torch.get_rng_state())]
+    states.append(random.getstate())
+    if numpy := sys.modules.get("numpy"):
+        _, key, *place = numpy.random.get_state()
+        states += [key.tobytes(), place]
+    return states
+
+
 def _outputs(net: nn.Module, batch: Tensor) -> tuple[list[Tensor], bool]:
     """Run a net without dropout; return its outputs and whether it drew random numbers."""
     with private_rng(batch.device) as rng, torch.no_grad(), NoDropout():
-        before = [rng.get_state(), torch.get_rng_state()]
+        before = _generators(rng)
         outputs = list(tensors_in(net(batch.clone())))
-        after = [rng.get_state(), torch.get_rng_state()]
-        return outputs, not all(map(torch.equal, before, after))
+        return outputs, before != _generators(rng)
 
 
 def _alike(ours: list[Tensor], theirs: list[Tensor], *, tolerance: float, values: bool) -> bool:
