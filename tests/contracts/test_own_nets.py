@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from tests.contracts.worlds import TRAIN, federation
+from tests.core.made import Made
 from tests.core.zoo import conv_bn
 from tests.core.zoo_pinned import PINNED_NETS, Prototypes, WeightNorm
 from torch import nn
@@ -86,6 +87,21 @@ def test_a_method_whose_term_is_off_needs_no_representation(name, off):
 def test_fedsr_refuses_a_last_layer_whose_weight_is_computed():
     with pytest.raises(TraceError, match='not computed, as of "fc"'):
         simulator(methods.load("fedsr")(), seeded(WeightNorm), 0.0)
+
+
+def test_a_net_that_does_not_run_in_training_or_with_a_methods_layers_is_refused_in_a_line():
+    def fails(net: Any, x: torch.Tensor) -> Any:
+        assert not net.training, "no training here"
+        return net.fc(x.mean((2, 3)))
+
+    with pytest.raises(ConfigError, match=r"does not run in training.*: no training here"):
+        simulator(DapperFL(), Made(fails, fc=nn.Linear(3, 5)), 0.0)
+
+    def reads_head(net: Any, x: torch.Tensor) -> Any:
+        return net.fc(x.mean((2, 3)).to(net.fc.weight))
+
+    with pytest.raises(ConfigError, match=r"what the method adds to it: .* 'weight'"):
+        simulator(methods.load("fedsr")(), Made(reads_head, fc=nn.Linear(3, 5)), 0.0)
 
 
 def used() -> nn.Module:

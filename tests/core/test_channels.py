@@ -1,6 +1,7 @@
 """Which channels are found to be the same, and that tracing leaves no trace."""
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -285,6 +286,69 @@ def test_an_output_that_ignores_the_input_is_refused():
 
     with pytest.raises(TraceError, match="does not depend on its input"):
         trace(Constant())
+
+
+class Lazy(zoo.Net):
+    """Layers that torch, or forward, builds when their inputs are known."""
+
+    def __init__(self, *, known=False):
+        super().__init__()
+        self.body, self.fc = nn.LazyConv2d(8, 3), nn.LazyLinear(5)
+        if known:
+            self(self.example())
+
+    def forward(self, x):
+        return self.fc(self.body(x).mean((2, 3)))
+
+
+def built_late(net, x):
+    if not hasattr(net, "fc"):
+        net.fc = nn.Linear(x[0].numel(), 5)
+    return net.fc(x.flatten(1))
+
+
+def test_layers_without_weights_are_refused_until_the_net_has_run():
+    with pytest.raises(TraceError, match=r'"body\.weight" has no size yet; run the net once'):
+        trace(Lazy())
+    assert sizes(trace(Lazy(known=True))) == {"body": 8}
+    example = torch.ones(1, 3, 8, 8)
+    net = Made(built_late)
+    with pytest.raises(TraceError, match=r'makes "fc.weight" while it runs; .* run the net once'):
+        ChannelGraph.trace(net, example)
+    net(example)
+    assert ChannelGraph.trace(net, example).head == "fc"
+
+
+@pytest.mark.parametrize(
+    ("forward", "why"),
+    [
+        (lambda net, x: net.fc(x.flatten(1)), "mat1 and mat2 shapes cannot be multiplied"),
+        (lambda net, x: net.missing(x), "no attribute 'missing'"),
+        (lambda net, x: torch.vmap(lambda z: net.fc(z[:, 0, 0]))(x), r"such as torch\.vmap"),
+    ],
+)
+def test_a_net_that_does_not_run_or_hides_what_it_does_is_refused_in_a_line(forward, why):
+    with pytest.raises(TraceError, match=why) as caught:
+        ChannelGraph.trace(Made(forward, fc=nn.Linear(3, 5)), torch.ones(1, 3, 8, 8))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_net_that_cannot_be_copied_is_refused():
+    net = zoo.ResNet()
+    vars(net)["lock"] = threading.Lock()
+    with pytest.raises(TraceError, match="cannot be copied: cannot pickle"):
+        trace(net)
+
+
+def test_complex_parameters_are_refused_and_complex_or_integer_constants_are_not():
+    net = Made(lambda net, x: net.fc((x.mean((2, 3)) * net.turn).real), fc=nn.Linear(3, 5))
+    net.turn = nn.Parameter(torch.ones(3, dtype=torch.complex64))
+    with pytest.raises(TraceError, match=r'"turn" is complex, .* torch\.view_as_complex'):
+        ChannelGraph.trace(net, torch.ones(1, 3, 8, 8))
+    del net.turn
+    net.register_buffer("turn", torch.ones(3, dtype=torch.complex64))
+    net.count = nn.Parameter(torch.zeros(1, dtype=torch.int64), requires_grad=False)
+    assert ChannelGraph.trace(net, torch.ones(1, 3, 8, 8)).head == "fc"
 
 
 def test_unknown_scopes_and_groups_are_refused():

@@ -8,7 +8,7 @@ from tests.tiny import TinyNet, tiny_net
 from torch import Tensor
 
 from dapperfl import nets
-from dapperfl.errors import ConfigError
+from dapperfl.errors import ConfigError, TraceError
 from dapperfl.methods.fedavg import FedAvg
 from dapperfl.runtime.local import prepared
 
@@ -49,7 +49,7 @@ def test_a_net_that_does_not_return_logits_is_refused(kind, words):
 
 def test_pictures_that_a_net_cannot_take_are_named():
     small = nets.build("convnet", num_classes=2, width=4)
-    with pytest.raises(ConfigError, match=r"fails on pictures of \(3, 2, 2\).*too small"):
+    with pytest.raises(TraceError, match=r"on inputs of shape \(2, 3, 2, 2\).*too small.*bring"):
         prepared(FedAvg(), small, torch.zeros(1, 3, 2, 2))
 
 

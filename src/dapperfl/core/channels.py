@@ -15,6 +15,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from dapperfl.core.calls import tensors_in
 from dapperfl.core.families import families
@@ -30,7 +31,7 @@ from dapperfl.core.tracing import (
     new_trace,
     watch,
 )
-from dapperfl.core.trial import MISFITS, Trial, Verdict, private_rng
+from dapperfl.core.trial import MISFITS, Trial, Verdict, first_line, private_rng
 from dapperfl.errors import TraceError
 
 Scope = Literal["inner", "all"]
@@ -80,11 +81,12 @@ class ChannelGraph:
             example: A batch of inputs; its first entry is enough.
 
         Raises:
-            TraceError: If values of activations leave torch, or cut nets do not work.
+            TraceError: If values of activations leave torch, or the net or cut ones do not work.
         """
-        if any(isinstance(module, torch.jit.ScriptModule) for module in net.modules()):
-            raise TraceError("the calls of a scripted module cannot be seen; give the plain module")
-        net = copy_net(net).eval().requires_grad_(True)
+        _check_parts(net)
+        net = _own_copy(net).eval()
+        for parameter in filter(Tensor.is_floating_point, net.parameters()):
+            parameter.requires_grad_(True)
         batch = example[:1].detach().repeat(2, *[1] * (example.dim() - 1))
         with private_rng(batch.device):
             trace, head = _watched(copy_net(net), batch)
@@ -156,6 +158,32 @@ def _listed(reasons: Iterable[str], most: int = 2) -> str:
     return "; ".join(different[:most]) + (more if len(different) > most else "")
 
 
+def _check_parts(net: nn.Module) -> None:
+    """Refuse a net with parts that no call shows, or no method can train."""
+    if any(isinstance(module, torch.jit.ScriptModule) for module in net.modules()):
+        raise TraceError("the calls of a scripted module cannot be seen; give the plain module")
+    for name, tensor in named_tensors(net):
+        if is_lazy(tensor):
+            raise TraceError(
+                f'"{name}" has no size yet; run the net once on a batch, as in its constructor, '
+                "before you hand it over"
+            )
+        if isinstance(tensor, nn.Parameter) and tensor.is_complex():
+            raise TraceError(
+                f'"{name}" is complex, and only real tensors are averaged; keep its real and '
+                "imaginary parts on a last axis of 2, and use torch.view_as_complex in forward()"
+            )
+
+
+def _own_copy(net: nn.Module) -> nn.Module:
+    try:
+        return copy_net(net)
+    except (TypeError, RuntimeError) as error:
+        raise TraceError(
+            f"the net cannot be copied: {first_line(error)}; every device needs one of its own"
+        ) from error
+
+
 def _watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
     """Watch a net in evaluation and in training mode, where other channels may have to agree.
 
@@ -163,9 +191,7 @@ def _watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
     noise of the size of its input, for one, follows a cut, which the trial will find.
     """
     trace = new_trace(net, len(batch))
-    out = watch(net, trace, batch, apply_rule)
-    if all(trace.shadow(tensor) is None for tensor in tensors_in(out)):
-        raise TraceError("the net's output does not depend on its input; check forward()")
+    out = _first_look(net, trace, batch)
     trace.pin_all(out, OUTPUT)
     head = _head(trace, out)
     counted = list(trace.arithmetic), list(trace.products)
@@ -178,6 +204,31 @@ def _watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
         trace.pinned, trace.whole, trace.unruled = stays
     trace.pin_whole()
     return trace, head
+
+
+def _first_look(net: nn.Module, trace: Trace, batch: Tensor) -> object:
+    """Watch a net in evaluation mode, and refuse one whose output says nothing."""
+    known = {name for name, _ in net.named_parameters()}
+    try:
+        out: object = watch(net, trace, batch, apply_rule)
+    except TraceError:
+        raise
+    except Exception as error:  # whatever a user's forward may raise
+        raise TraceError(
+            f"the net does not run on inputs of shape {tuple(batch.shape)}: {first_line(error)}; "
+            "bring inputs that it takes, or another net"
+        ) from error
+    for name in [name for name, _ in net.named_parameters() if name not in known]:
+        raise TraceError(
+            f'the net makes "{name}" while it runs; make it in the constructor, or run the net '
+            "once on a batch before you hand it over"
+        )
+    if all(trace.shadow(tensor) is None for tensor in tensors_in(out)):
+        raise TraceError(
+            "the net's output does not depend on its input, or by way of calls that cannot be "
+            "seen, such as torch.vmap or a scripted function; check forward()"
+        )
+    return out
 
 
 def _head(trace: Trace, out: object) -> str | None:

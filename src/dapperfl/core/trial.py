@@ -141,7 +141,7 @@ class Trial:
             try:
                 ours, _ = _outputs(small.train(training), self.batch)
             except MISFITS as error:
-                return f"{cut} fails, a size is fixed in code: {_first_line(error)}"
+                return f"{cut} fails, a size is fixed in code: {first_line(error)}"
             steady = not training or (self.exact and not few)
             values = steady and not is_random
             if not _alike(ours, theirs, tolerance=1e-6 if self.exact else 1e-3, values=values):
@@ -179,7 +179,8 @@ def _deed(left: "Left", *, few: bool) -> str:
     return f"cutting {names} down to the last channels" if few else f"cutting {names}"
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """Say in a line what a user's forward raised."""
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
@@ -195,7 +196,7 @@ def _lively(net: nn.Module, batch: Tensor) -> tuple[nn.Module, Tensor]:
         if exact:
             lively, inputs = lively.double(), batch.double() + _noise(batch.double())
         with torch.no_grad():
-            for parameter in lively.parameters():
+            for parameter in filter(Tensor.is_floating_point, lively.parameters()):
                 rows = len(parameter) if parameter.dim() > 1 else parameter.numel()
                 fan_in = max(parameter.numel() // max(rows, 1), 1)
                 parameter.add_(_noise(parameter), alpha=(0.1 if fan_in == 1 else fan_in**-0.5))

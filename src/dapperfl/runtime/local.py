@@ -13,8 +13,8 @@ from dapperfl.core.messages import LocalModel, Work
 from dapperfl.core.net import Batch, Net
 from dapperfl.core.state import State, snapshot
 from dapperfl.core.submodel import Submodel, copy_net
-from dapperfl.core.trial import private_rng
-from dapperfl.errors import ConfigError, RunError, is_of_memory
+from dapperfl.core.trial import first_line, private_rng
+from dapperfl.errors import ConfigError, RunError
 from dapperfl.methods.base import Method
 from dapperfl.runtime.optimiser import TrainSettings, carried_momentum, momentum_of, sgd
 from dapperfl.runtime.precision import Precision, autocast
@@ -73,11 +73,10 @@ def prepared(method: Method, net: nn.Module, example: Tensor) -> tuple[nn.Module
     """Return the net that a method trains, where the example is, and the net's graph.
 
     Raises:
-        TraceError: If the net cannot be traced.
-        ConfigError: If it does not take such pictures or return logits, or has no representation
-            where one is needed.
+        TraceError: If the net cannot be traced, or does not take such pictures.
+        ConfigError: If it does not return logits, or has no representation where one is needed.
     """
-    plain = _traced(net.to(example.device), example)
+    plain = ChannelGraph.trace(net.to(example.device), example)
     if method.needs_representation and plain.head is None:
         raise ConfigError(
             f"{type(method).__name__} needs the representation before the last layer, but the "
@@ -89,28 +88,21 @@ def prepared(method: Method, net: nn.Module, example: Tensor) -> tuple[nn.Module
     return ready, plain if ready is net else ChannelGraph.trace(ready, example)
 
 
-def _traced(net: nn.Module, example: Tensor) -> ChannelGraph:
-    """Trace a net, and say of one that fails what it was given."""
-    try:
-        return ChannelGraph.trace(net, example)
-    except RuntimeError as error:
-        if is_of_memory(error):
-            raise
-        raise ConfigError(
-            f"the net fails on pictures of {tuple(example.shape[1:])} (channels, height, width): "
-            f"{error}; bring others, such as larger ones, or choose another net"
-        ) from error
-
-
 def _check_logits(net: nn.Module, example: Tensor) -> None:
     """Refuse a net whose answer no method can learn from, in training or in evaluation."""
     batch = example[:1].repeat(2, *[1] * (example.dim() - 1))
     for training in (False, True):
-        with private_rng(example.device), torch.no_grad():
-            out = copy_net(net).train(training)(batch)
+        mode = "training" if training else "evaluation"
+        try:
+            with private_rng(example.device), torch.no_grad():
+                out = copy_net(net).train(training)(batch)
+        except Exception as error:  # whatever a user's forward may raise
+            raise ConfigError(
+                f"the net does not run in {mode}, with what the method adds to it: "
+                f"{first_line(error)}"
+            ) from error
         if not isinstance(out, Tensor) or out.dim() != 2:
             found = tuple(out.shape) if isinstance(out, Tensor) else f"a {type(out).__name__}"
-            mode = "training" if training else "evaluation"
             raise ConfigError(
                 f"the net must return logits, (batch, classes), but in {mode} it returns {found}; "
                 "wrap it in a module that returns them alone"
