@@ -38,6 +38,10 @@ CASES: dict[str, tuple[Callable[[Any, torch.Tensor], torch.Tensor], int, int]] =
     "by keyword": (
         lambda _, z: F.scaled_dot_product_attention(query=z, key=z, value=z), 2 * TWICE, 3
     ),
+    "where nothing is learnt": (lambda _, z: torch.no_grad()(torch.matmul)(z, z.mT), TWICE, 1),
+    "a computed filter for each channel": (
+        lambda net, z: F.conv1d(z, 2 * net.w[:4, None, :3], groups=4), 4 * 3 * 4, 3
+    ),
     "of the whole batch": (lambda _, z: torch.tensordot(z, z[0].detach(), ([2], [1])), TWICE, 2),
 }  # fmt: skip
 

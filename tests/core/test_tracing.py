@@ -5,6 +5,7 @@ import operator
 import pytest
 import torch
 from tests.core import zoo, zoo_odd
+from tests.core.made import Made, conv
 from tests.core.zoo_cuts import GRAPHS
 from torch import nn
 from torch.nn import functional as F
@@ -70,6 +71,19 @@ def test_a_net_that_fails_leaves_no_hooks_behind():
     with pytest.raises(RuntimeError):
         watch(net, new_trace(net, 2), torch.zeros(2, 4, 8, 8), lambda *_: None)
     assert not any(m._forward_hooks or m._forward_pre_hooks for m in net.modules())
+
+
+def test_layers_under_no_grad_cost_no_gradient():
+    def forward(net, x):
+        with torch.no_grad():
+            z = net.b(net.a(x))
+        return net.fc(z.mean((2, 3)))
+
+    net = Made(forward, a=conv(3, 8), b=conv(8, 8), fc=nn.Linear(8, 5))
+    found = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8)).arithmetic
+    assert [(work.weight, work.first, work.learnt) for work in found] == [
+        ("a.weight", True, False), ("b.weight", True, False), ("fc.weight", True, True)
+    ]  # fmt: skip
 
 
 def test_frozen_weights_and_normalised_inputs_do_not_change_the_count():

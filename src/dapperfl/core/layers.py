@@ -177,7 +177,8 @@ def count_work(
     Where channels that may go are among the positions, `along` says which.
     """
     name, source = trace.state_names(weight)[0], call.arg(0, "input")
-    first, learnt = not source.requires_grad, weight.requires_grad
+    back = call.out.requires_grad  # nothing is learnt under no_grad
+    first, learnt = not (back and source.requires_grad), back and weight.requires_grad
     trace.arithmetic.append(Arithmetic(name, entries // trace.batch, first, norm, learnt, along))
 
 

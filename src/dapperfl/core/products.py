@@ -8,6 +8,7 @@ a batch, not for each sample, and is not counted.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
+from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -22,6 +23,16 @@ def _in_place(_: torch.Size, first: torch.Size, second: torch.Size, **__: object
     return 2 * prod(first) * second[-1]
 
 
+def _convolution_backward(
+    grad: torch.Size, x: torch.Size, weight: torch.Size, *rest: Any, **_: object
+) -> int:
+    """Count gradients of grouped convolutions as they are; torch counts them as if not grouped."""
+    *_settings, transposed, _padding, _groups, wanted = rest  # of the input, the weight, the bias
+    positions = prod((x if transposed else grad)[2:])
+    return int(2 * grad[0] * positions * prod(weight) * sum(wanted[:2]))
+
+
+_BACK = {torch.ops.aten.convolution_backward: _convolution_backward}
 _MORE = {torch.ops.aten.addmm_: _in_place, torch.ops.aten.baddbmm_: _in_place}
 
 
@@ -32,11 +43,11 @@ def count_products(trace: Trace, call: Call) -> None:
     which compute scores twice (attention): the same number on all machines.
     """
     leaves = {id(t): t.detach().cpu().requires_grad_(t.requires_grad) for t in call.operands()}
-    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), _without_onednn():
+    with sdpa_kernel(SDPBackend.MATH), _without_onednn():
         with FlopCounterMode(display=False, custom_mapping=_MORE) as forward:
             out = call.again(lambda tensor: leaves[id(tensor)].clone())
         results = [result for result in tensors_in(out) if result.requires_grad]
-        with FlopCounterMode(display=False) as backward:
+        with FlopCounterMode(display=False, custom_mapping=_BACK) as backward:
             if results:
                 wanted = [leaf for leaf in leaves.values() if leaf.requires_grad]
                 ones = [torch.ones_like(result) for result in results]
