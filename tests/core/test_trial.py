@@ -9,6 +9,7 @@ from tests.core.made import Made, conv, gap, learnt, trace
 from torch import nn
 from torch.nn import functional as F
 
+from dapperfl import nets
 from dapperfl.core.channels import ChannelGraph
 from dapperfl.core.cost import keep_for_budget
 from dapperfl.core.trial import HALF, NoDropout, Trial
@@ -183,3 +184,22 @@ def test_a_net_that_skips_blocks_by_random_numbers_of_python_or_numpy_is_cut(dra
     assert sizes == {"a": 8}
     assert not fixed
     assert (random.getstate(), str(np.random.get_state())) == before
+
+
+def test_a_net_that_runs_in_single_precision_only_is_tried_on_noise_too():
+    def forward(net, x):
+        x = F.relu(net.a(x.float()))
+        return net.fc(gap(F.relu(net.b(x / x.shape[1]))))  # without a bias zeros would stay zeros
+
+    layers = {"a": conv(3, 8, bias=False), "b": conv(8, 8, bias=False)}
+    sizes, fixed = trace(forward, **layers, fc=nn.Linear(8, 5, bias=False))
+    assert sizes == {"b": 8}
+    assert fixed["a"] == "cutting a changes what the net computes"
+
+
+def test_the_rounding_of_short_floats_is_no_reason_to_keep_a_group():
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        short = nets.build("resnet18", num_classes=10, width=16).bfloat16()
+    net = Made(lambda net, x: net.n(x.bfloat16()).float(), n=short)
+    assert len(ChannelGraph.trace(net, torch.zeros(1, 3, 32, 32)).groups) == 12

@@ -63,6 +63,7 @@ class Trial:
         self.graph = graph
         self.net, self.batch = _lively(net, batch)
         self.exact = self.batch.dtype == torch.float64
+        self.tolerance = 1e-6 if self.exact else max(1e-3, 10 * _rounding(self.net))
         self.seen: dict[bool, tuple[list[Tensor], bool]] = {}  # the last outputs in each mode
 
     def verdict(self) -> "Verdict":
@@ -144,7 +145,7 @@ class Trial:
                 return f"{cut} fails, a size is fixed in code: {first_line(error)}"
             steady = not training or (self.exact and not few)
             values = steady and not is_random
-            if not _alike(ours, theirs, tolerance=1e-6 if self.exact else 1e-3, values=values):
+            if not _alike(ours, theirs, tolerance=self.tolerance, values=values):
                 return f"{cut} changes what the net computes"
         return None
 
@@ -194,7 +195,9 @@ def _lively(net: nn.Module, batch: Tensor) -> tuple[nn.Module, Tensor]:
             continue
         lively, inputs = copy_net(net), batch
         if exact:
-            lively, inputs = lively.double(), batch.double() + _noise(batch.double())
+            lively, inputs = lively.double(), inputs.double()
+        if inputs.is_floating_point():
+            inputs = inputs + _noise(inputs)
         with torch.no_grad():
             for parameter in filter(Tensor.is_floating_point, lively.parameters()):
                 rows = len(parameter) if parameter.dim() > 1 else parameter.numel()
@@ -207,6 +210,12 @@ def _lively(net: nn.Module, batch: Tensor) -> tuple[nn.Module, Tensor]:
         if all(bool(torch.isfinite(out).all()) for out in outputs):
             return lively, inputs
     return copy_net(net), batch
+
+
+def _rounding(net: nn.Module) -> float:
+    """Return the largest share of a number that the net's own types round off."""
+    types = {p.dtype for p in net.parameters() if p.is_floating_point()}
+    return max((torch.finfo(each).eps for each in types), default=0.0)
 
 
 def _noise(tensor: Tensor) -> Tensor:
