@@ -89,6 +89,12 @@ def test_fedsr_refuses_a_last_layer_whose_weight_is_computed():
         simulator(methods.load("fedsr")(), seeded(WeightNorm), 0.0)
 
 
+def test_a_net_with_fewer_logits_than_classes_is_refused_at_once():
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 2))
+    with pytest.raises(ConfigError, match="returns 2 logits, but there are 3 classes"):
+        simulator(DapperFL(), net, 0.0)
+
+
 def test_a_net_that_does_not_run_in_training_or_with_a_methods_layers_is_refused_in_a_line():
     def fails(net: Any, x: torch.Tensor) -> Any:
         assert not net.training, "no training here"

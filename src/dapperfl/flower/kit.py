@@ -57,7 +57,7 @@ def build_kit(terms: Terms, trusted: tuple[str, ...] = ()) -> Kit:
     net = build_net(config, num_classes=len(terms.classes), in_channels=terms.picture[0])
     example = torch.zeros(1, *terms.picture, device=device)
     method = config.method.build()
-    ready, graph = prepared(method, net, example)
+    ready, graph = prepared(method, net, example, len(terms.classes))
     # A CPU has no tf32, and what it has is more exact.
     coarse = config.engine.precision == "tf32" and device == "cpu"
     precision: Precision = "fp32" if coarse else config.engine.precision

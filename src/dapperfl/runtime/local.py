@@ -69,12 +69,15 @@ class Trade:
             return self.method.loss(net, batch, work)
 
 
-def prepared(method: Method, net: nn.Module, example: Tensor) -> tuple[nn.Module, ChannelGraph]:
+def prepared(
+    method: Method, net: nn.Module, example: Tensor, classes: int = 1
+) -> tuple[nn.Module, ChannelGraph]:
     """Return the net that a method trains, where the example is, and the net's graph.
 
     Raises:
         TraceError: If the net cannot be traced, or does not take such pictures.
-        ConfigError: If it does not return logits, or has no representation where one is needed.
+        ConfigError: If it does not return a logit for each class at least, or has no representation
+            where one is needed.
     """
     plain = ChannelGraph.trace(net.to(example.device), example)
     if method.needs_representation and plain.head is None:
@@ -84,11 +87,11 @@ def prepared(method: Method, net: nn.Module, example: Tensor) -> tuple[nn.Module
             "method or settings without it, such as fedavg or, for dapperfl, method.gamma=0"
         )
     ready = method.prepare(net, plain.head).to(example.device)
-    _check_logits(ready, example)
+    _check_logits(ready, example, classes)
     return ready, plain if ready is net else ChannelGraph.trace(ready, example)
 
 
-def _check_logits(net: nn.Module, example: Tensor) -> None:
+def _check_logits(net: nn.Module, example: Tensor, classes: int) -> None:
     """Refuse a net whose answer no method can learn from, in training or in evaluation."""
     batch = example[:1].repeat(2, *[1] * (example.dim() - 1))
     for training in (False, True):
@@ -106,6 +109,11 @@ def _check_logits(net: nn.Module, example: Tensor) -> None:
             raise ConfigError(
                 f"the net must return logits, (batch, classes), but in {mode} it returns {found}; "
                 "wrap it in a module that returns them alone"
+            )
+        if out.shape[1] < classes:
+            raise ConfigError(
+                f"the net returns {out.shape[1]} logits, but there are {classes} classes; give its "
+                "last layer as many outputs (a factory may name num_classes)"
             )
 
 
