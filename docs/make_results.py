@@ -20,6 +20,7 @@ from dapperfl.lab.compare.paired import Difference, difference
 from dapperfl.lab.compare.rows import Row, read_rows
 from dapperfl.lab.compare.series import Series, series_of
 from dapperfl.lab.compare.tables import aside_table, mean_std
+from dapperfl.lab.compare.unseen import unseen_table
 from dapperfl.lab.reproduce.paper import paper_table
 from dapperfl.lab.reproduce.plans import PLANS
 from dapperfl.lab.reproduce.product import Product
@@ -245,8 +246,12 @@ def logged(page: str, folder: Path = RESEARCH) -> str:
     for path in sorted(folder.glob("*.csv")):
         rows = read_rows(path)
         [about] = {f"{r['rounds']} rounds, {r['precision']}, {r['machine']}" for r in rows}
-        baseline = "fedavg" if any(row["label"] == "fedavg" for row in rows) else None
-        table = aside_table(series_of(rows), f"{rows[0]['base']}, {about}", baseline)
+        title = f"{rows[0]['base']}, {about}"
+        if path.stem.startswith("unseen-"):
+            table = unseen_table(series_of(rows), title, "fedavg")
+        else:
+            baseline = "fedavg" if any(row["label"] == "fedavg" for row in rows) else None
+            table = aside_table(series_of(rows), title, baseline)
         page = insert(page, path.stem, to_markdown(table))
     return page
 
