@@ -7,6 +7,7 @@ step can be recorded (`capture`) the second time it is seen and played from then
 
 import logging
 from collections.abc import Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from operator import attrgetter
@@ -32,6 +33,7 @@ from dapperfl.sim.capture import (
     waits,
     watched,
 )
+from dapperfl.sim.casts import Casts
 from dapperfl.sim.counters import Counters
 from dapperfl.sim.packed import Packed
 from dapperfl.sim.recordings import Recordings, Step
@@ -71,6 +73,8 @@ class Slot:
             self.optimiser.state[self.own[name]]["momentum_buffer"] = buffer
         self.total = torch.zeros((), device=self.device)
         self.counters = Counters(self.module)
+        together = trade.precision == "bf16" and self.state.flat
+        self.casts = Casts(self.module, self.state) if together else None
         self.luck = Luck(self.device)
         self.client = -1  # who had it last
         self.recorded: dict[tuple[Any, ...], Recordings] = {}
@@ -183,8 +187,9 @@ class Slot:
 
     def _take(self, batch: Batch, work: Work) -> None:
         self.optimiser.zero_grad(set_to_none=True)
-        loss = self.trade.objective(self.net, batch, work)
-        loss.backward()  # type: ignore[no-untyped-call]
+        with self.casts.in_use() if self.casts else nullcontext():
+            loss = self.trade.objective(self.net, batch, work)
+            loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
         self.total.add_(loss.detach())
 
