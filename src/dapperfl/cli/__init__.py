@@ -4,7 +4,6 @@ Exit codes: 0 done, 1 the run failed, 2 the configuration is wrong, 130 interrup
 to import is imported inside the commands, so that `--help` answers at once.
 """
 
-import os
 import shlex
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dapperfl import __version__
+from dapperfl import __version__, environment
 from dapperfl.cli import compare, data, deploy, join, report, reproduce, tune
 from dapperfl.cli.border import border, stop
 from dapperfl.cli.options import ConfigFile, Settings, new_folder, run_config
@@ -39,9 +38,7 @@ class Kind(StrEnum):
 
 def main() -> None:
     """Run the command line."""
-    # Threads that spin long while they wait make a shared machine several times slower; GNU
-    # OpenMP reads this when torch is first imported, which the commands do.
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+    environment.prepare()  # before the commands import torch
     app(prog_name="dapperfl")
 
 

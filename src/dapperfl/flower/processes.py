@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
+from dapperfl.environment import for_children
 from dapperfl.errors import ConfigError, RunError
 
 _LAST_WORDS = 2**16  # bytes
@@ -77,8 +78,7 @@ def surroundings(home: Path, **more: str) -> dict[str, str]:
     """
     programs = str(Path(sys.executable).parent)
     return {
-        "GOMP_SPINCOUNT": "10000",  # see dapperfl.cli.main: idle threads must not spin
-        **os.environ,
+        **for_children(),
         "PATH": os.pathsep.join([programs, os.environ.get("PATH", os.defpath)]),
         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
         "PYTHONUNBUFFERED": "1",

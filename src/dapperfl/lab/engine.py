@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import partial
 
+from dapperfl import environment
 from dapperfl.errors import ConfigError
 from dapperfl.lab.config import EngineConfig
 from dapperfl.runtime.threads import cores
@@ -27,6 +28,7 @@ def choose(config: EngineConfig) -> Engine:
     Raises:
         ConfigError: If this machine cannot do what is asked for.
     """
+    environment.prepare()  # before the GPU is first used, also where no command began it
     device = config.torch_device()
     on_gpu = device != "cpu"
     if config.name == "graphs" and not on_gpu:

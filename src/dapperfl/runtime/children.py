@@ -4,10 +4,11 @@ Unlike multiprocessing, they do not import the main script: it may be a notebook
 without asking whether it is the main one.
 """
 
-import os
 import subprocess
 import sys
 from collections.abc import Mapping
+
+from dapperfl.environment import for_children
 
 
 def start_child(
@@ -41,8 +42,7 @@ def start_child(
         stderr=stderr,
         bufsize=0,
         pass_fds=(handle,),
-        # See dapperfl.cli.main: idle threads must not spin.
-        env={"GOMP_SPINCOUNT": "10000", **os.environ, **(environment or {})},
+        env={**for_children(), **(environment or {})},
         start_new_session=new_session,
         process_group=None if new_session else 0,
     )
