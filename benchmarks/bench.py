@@ -10,7 +10,6 @@ with it. The parts on a GPU run where there is one.
 import argparse
 import importlib
 import logging
-import os
 import sys
 import time
 import traceback
@@ -20,6 +19,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs as a script, too
 
 from benchmarks.measure import ROOT, Options, Row, say
+from dapperfl import environment
 
 PARTS = (  # modules of benchmarks.rows
     *("overhead", "steps", "upload", "fold", "memory", "batches", "start", "scale"),
@@ -74,7 +74,7 @@ def destination(given: argparse.Namespace) -> Path | None:
 def main() -> int:
     """Measure what was asked for, and write it down."""
     given = parse()
-    os.environ.setdefault("GOMP_SPINCOUNT", "10000")  # as the command line has it; before torch
+    environment.prepare()  # as the command line does; before torch
     from benchmarks.results import facts, plot, table, write
 
     logging.basicConfig(level=logging.WARNING, format="  %(message)s")
