@@ -7,35 +7,69 @@ import sys
 import pytest
 
 from dapperfl import environment
+from dapperfl.environment import QUEUES
 from dapperfl.lab.config import EngineConfig
 from dapperfl.lab.engine import choose
+from dapperfl.runtime import children
 
 
 @pytest.fixture(autouse=True)
-def _bare(monkeypatch):
-    for name in environment.WANTED:
+def _bare(monkeypatch, tmp_path):
+    for name in (QUEUES, "GOMP_SPINCOUNT"):
         monkeypatch.setenv(name, "")  # so that it is put back afterwards
         monkeypatch.delenv(name)
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+
+
+@pytest.fixture
+def service(tmp_path):
+    """As if NVIDIA's multi-process service listened."""
+    (tmp_path / "control").touch()
 
 
 def test_what_is_wanted_is_set():
     environment.prepare()
-    assert os.environ.items() >= environment.WANTED.items()
+    assert (os.environ[QUEUES], os.environ["GOMP_SPINCOUNT"]) == ("32", "10000")
 
 
 def test_what_a_user_set_stays(monkeypatch):
-    monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", "2")
+    monkeypatch.setenv(QUEUES, "2")
     environment.prepare()
-    assert environment.for_children()["CUDA_DEVICE_MAX_CONNECTIONS"] == "2"
+    assert os.environ[QUEUES] == "2"
+    assert environment.for_children()[QUEUES] == "2"
 
 
 def test_children_find_it_though_this_process_has_not_set_it():
-    assert environment.for_children().items() >= environment.WANTED.items()
+    assert environment.for_children(together=60)[QUEUES] == "32"
+    assert QUEUES not in os.environ
+
+
+@pytest.mark.usefixtures("service")
+def test_by_way_of_the_service_queues_are_shared_out_by_who_knows_how_many_share():
+    environment.prepare()
+    assert QUEUES not in os.environ
+    found = {together: environment.for_children(together).get(QUEUES) for together in (1, 6, 90)}
+    assert found == {1: "32", 6: "16", 90: "2"}
+    assert QUEUES not in environment.for_children()
+
+
+@pytest.mark.usefixtures("service")
+def test_by_way_of_the_service_a_users_number_stays(monkeypatch):
+    monkeypatch.setenv(QUEUES, "5")
+    assert environment.for_children(together=6)[QUEUES] == "5"
+
+
+@pytest.mark.usefixtures("service")
+def test_a_child_is_told(monkeypatch):
+    told = {}
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **facts: told.update(facts["env"]))
+    children.start_child("a:b", 0, together=3)
+    assert told[QUEUES] == "32"
 
 
 def test_an_engine_that_no_command_began_is_prepared():
     choose(EngineConfig(device="cpu"))
-    assert os.environ.items() >= environment.WANTED.items()
+    assert os.environ[QUEUES] == "32"
 
 
 def test_it_is_light():

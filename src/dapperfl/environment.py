@@ -4,24 +4,46 @@ Whoever has set one of these is left alone.
 """
 
 import os
-from collections.abc import Mapping
+from pathlib import Path
 
-WANTED: Mapping[str, str] = {
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
+_MOST = 32  # queues between a process and a GPU that CUDA offers
+# NVIDIA's multi-process service shares out 120 among its processes, two each unless they ask, and
+# turns away who comes when none are left. Some are kept for processes that we know nothing of.
+_TOGETHER = 96
+
+
+def wanted() -> dict[str, str]:
+    """Return what a process should find."""
     # Threads that spin long while they wait make a shared machine several times slower. GNU
     # OpenMP reads this when torch is first imported.
-    "GOMP_SPINCOUNT": "10000",
-    # Queues between the host and a GPU: with eight, as CUDA has it, the streams of ten clients
-    # wait for each other. Read when a process first uses the GPU.
-    "CUDA_DEVICE_MAX_CONNECTIONS": "32",
-}
+    found = {"GOMP_SPINCOUNT": "10000"}
+    # With eight queues, as CUDA has it, the streams of ten clients wait for each other. It is read
+    # when a process first uses the GPU. How many others have to share them, a process cannot know.
+    if not _by_service():
+        found[QUEUES] = str(_MOST)
+    return found
 
 
 def prepare() -> None:
     """Set in this process what is wanted and not set."""
-    for name, value in WANTED.items():
+    for name, value in wanted().items():
         os.environ.setdefault(name, value)
 
 
-def for_children() -> dict[str, str]:
-    """Return the environment of a process to be started from this one."""
-    return {**WANTED, **os.environ}
+def for_children(together: int | None = None) -> dict[str, str]:
+    """Return the environment of a process to be started from this one.
+
+    Args:
+        together: How many of them use a GPU at the same time, if that is known.
+    """
+    found = {**wanted(), **os.environ}
+    if together is not None and _by_service():
+        found.setdefault(QUEUES, str(max(2, min(_MOST, _TOGETHER // together))))
+    return found
+
+
+def _by_service() -> bool:
+    """Tell whether processes come to the GPU by way of the multi-process service."""
+    place = os.environ.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"
+    return (Path(place) / "control").exists()

@@ -19,6 +19,7 @@ def start_child(
     stdout: int | None = None,
     stderr: int | None = None,
     new_session: bool = True,
+    together: int | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a process that calls a function with the number of a file it inherits.
 
@@ -32,6 +33,7 @@ def start_child(
         stderr: As for `subprocess.Popen`.
         new_session: Whether it leads a session, and so can be ended with all it starts; if not,
             only a group of processes.
+        together: How many such processes use a GPU at once; see `environment.for_children`.
     """
     module, _, function = target.partition(":")
     code = f"import sys; sys.path[:] = {sys.path!r}; from {module} import {function}"
@@ -42,7 +44,7 @@ def start_child(
         stderr=stderr,
         bufsize=0,
         pass_fds=(handle,),
-        env={**for_children(), **(environment or {})},
+        env={**for_children(together), **(environment or {})},
         start_new_session=new_session,
         process_group=None if new_session else 0,
     )

@@ -17,8 +17,8 @@ class Machine:
         self.most: dict[str, int] = {}  # runs at a time, by device
         self.fate: dict[str, list[Message]] = {}  # how a run ends, by its folder's name
 
-    def worker(self, device: str) -> "MadeUp":
-        self.workers.append(MadeUp(device, self))
+    def worker(self, device: str, together: int) -> "MadeUp":
+        self.workers.append(MadeUp(device, together, self))
         return self.workers[-1]
 
     def busy(self, device: str) -> int:
@@ -43,8 +43,8 @@ class Machine:
 class MadeUp:
     """What the scheduler needs of a worker; its runs have a round in each of which it grows."""
 
-    def __init__(self, device: str, machine: Machine) -> None:
-        self.device, self.machine = device, machine
+    def __init__(self, device: str, together: int, machine: Machine) -> None:
+        self.device, self.together, self.machine = device, together, machine
         self.job, self.busy = -1, False
         self.memory: dict[str, Memory] = {}
         self.tasks: list[Task] = []

@@ -47,7 +47,7 @@ def test_an_unreadable_task_is_answered_and_a_death_is_noticed(worker):
     found, alive, lines = _heard(worker)
     (failed,) = found
     assert isinstance(failed, Failed)
-    assert (failed.error, failed.of_memory) == ("ValueError: no such thing", False)
+    assert (failed.error, failed.no_room) == ("ValueError: no such thing", False)
     assert "Traceback" in failed.traceback
     assert (alive, lines) == (True, ["so"])
     worker.begin(4, Puzzle("import os; os.write(1, b'words'); os.abort()"))

@@ -202,6 +202,12 @@ def test_no_more_workers_than_asked_for(machine, tmp_path):
     assert len(machine.workers) == 3
 
 
+@pytest.mark.parametrize(("devices", "together"), [(None, 2), (["cuda:1"], 3)])
+def test_workers_know_how_many_share_a_gpu(machine, tmp_path, devices, together):
+    run_all(_jobs(tmp_path, 6, "auto"), workers=3, devices=devices)
+    assert {each.together for each in machine.workers} == {together}
+
+
 def test_a_device_named_in_a_config_is_kept(machine, tmp_path):
     run_all([*_jobs(tmp_path, 3, "cuda:1"), _job(tmp_path, "on the CPU")])
     assert machine.devices() == ["cpu", "cuda:1", "cuda:1", "cuda:1"]
@@ -214,7 +220,7 @@ def test_named_devices_take_all_that_is_not_bound(machine, tmp_path):
 
 def test_a_run_without_memory_is_tried_again_alone_and_once_only(machine, tmp_path, caplog):
     jobs = _jobs(tmp_path, 6, "auto")
-    machine.fate["2"] = [Failed("CUDA out of memory", "Traceback", of_memory=True)]
+    machine.fate["2"] = [Failed("CUDA out of memory", "Traceback", no_room=True)]
     outcomes = run_all(jobs, devices=["cuda:1"])
     assert [outcome.error for outcome in outcomes] == [
         "CUDA out of memory" if i == 2 else None for i in range(6)

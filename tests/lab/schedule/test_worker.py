@@ -6,7 +6,7 @@ import torch
 from dapperfl.errors import is_of_memory
 from dapperfl.lab.records import RoundLine
 from dapperfl.lab.schedule.memory import HOST
-from dapperfl.lab.schedule.worker import Reports
+from dapperfl.lab.schedule.worker import Reports, has_no_room
 
 
 def _line(number: int, mean: float, seconds: float = 2.0) -> RoundLine:
@@ -62,7 +62,14 @@ def test_memory_counts_from_the_first_round_on(monkeypatch):
     ],
 )
 def test_a_lack_of_memory_is_told_from_other_errors(error, expected):
+    assert has_no_room(error) is expected
     assert is_of_memory(error) is expected
     outer = KeyError("x")
     outer.__cause__ = error
     assert is_of_memory(outer) is expected
+
+
+def test_a_gpu_that_takes_no_more_processes_is_a_lack_of_room_too():
+    error = RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable\nSearch")
+    assert has_no_room(error)
+    assert not is_of_memory(error)

@@ -15,9 +15,14 @@ _SECONDS_TO_END = 10
 
 
 class Worker:
-    """A process for one device, with its latest job and the memory it takes."""
+    """A process for one device, with its latest job and the memory it takes.
 
-    def __init__(self, device: str) -> None:
+    Args:
+        device: Where it computes.
+        together: With how many others it shares it at most, itself included.
+    """
+
+    def __init__(self, device: str, together: int = 1) -> None:
         self.device = device
         self.job = -1  # its index; the latest one while idle
         self.busy = False
@@ -30,6 +35,7 @@ class Worker:
                 theirs.fileno(),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
+                together=together,
             )
         assert self._process.stdout is not None
         self._output: IO[bytes] | None = self._process.stdout

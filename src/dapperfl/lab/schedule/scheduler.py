@@ -37,8 +37,9 @@ def run_all(
     """Run every job, several at once as far as memory allows, and return how each one ended.
 
     A job that fails is an outcome with an error, never an exception. A folder that holds the
-    finished run is read, one that holds a part of it is continued. A run that dies of memory, or of
-    a signal, is tried once more when all others have ended, alone.
+    finished run is read, one that holds a part of it is continued. A run that dies of memory, of a
+    signal, or because the GPU takes no more processes, is tried once more when all others have
+    ended, alone.
 
     Args:
         jobs: Each with a folder of its own.
@@ -187,7 +188,7 @@ class _Schedule:
 
     def _begin(self, index: int, device: str) -> None:
         idle = [each for each in self.workers if not each.busy and each.device == device]
-        worker = idle[0] if idle else Worker(device)
+        worker = idle[0] if idle else Worker(device, -(-self.limit // len(self.devices)))
         if not idle:
             self.workers.append(worker)
         job = self.jobs[index]
@@ -244,13 +245,13 @@ class _Schedule:
             self.free[pool] = found.free
 
     def _fail(self, worker: Worker, index: int, failed: Failed) -> None:
-        if failed.of_memory:
+        if failed.no_room:
             self._once_more(index, failed.error)
         else:
             if failed.traceback:
                 _log.error("%s: %s", self.jobs[index].name, failed.traceback)
             self._end(index, error=failed.error)
-        if failed.of_memory or failed.traceback:
+        if failed.no_room or failed.traceback:
             self._dismiss(worker)  # nobody knows what state it is in
 
     def _once_more(self, index: int, error: str) -> None:

@@ -69,7 +69,7 @@ class Failed:
 
     error: str
     traceback: str
-    of_memory: bool
+    no_room: bool  # for lack of memory, or because the GPU takes no more processes
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,13 @@ def _answer(data: bytes, send: Send) -> Finished | Failed:
         expected = isinstance(error, DapperFLError)
         text = str(error) if expected else f"{type(error).__name__}: {error}"
         details = "" if expected else traceback.format_exc()
-        return Failed(" ".join(text.split()), details, of_memory=is_of_memory(error))
+        return Failed(" ".join(text.split()), details, no_room=has_no_room(error))
+
+
+def has_no_room(error: BaseException) -> bool:
+    """Tell whether a run would have gone on with more memory, or fewer processes on its GPU."""
+    turned_away = isinstance(error, RuntimeError) and "busy or unavailable" in str(error)
+    return turned_away or is_of_memory(error)
 
 
 def _run(task: Task, send: Send) -> Finished:
