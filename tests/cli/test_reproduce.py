@@ -38,6 +38,11 @@ EXPECTED: dict[str, tuple[int, dict[str, list[tuple[str, str, str]]]]] = {
                          for base in ("digits", "office") for domain in DOMAINS],
         },
     ),
+    "rates": (2 * 9 * 3, {}),
+    "equal": (
+        2 * 9,
+        {"": [(base, "accuracy of the last five rounds [%]", "") for base in ("digits", "office")]},
+    ),
 }  # fmt: skip
 
 

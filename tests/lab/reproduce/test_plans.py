@@ -1,14 +1,15 @@
 """The plans are what the paper shows, and their configs those of experiments/."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
 
 from dapperfl.errors import ConfigError
 from dapperfl.lab.compare.planned import plan_runs
-from dapperfl.lab.reproduce.plans import FILES, PLANS, base_of, find_plan
+from dapperfl.lab.reproduce.plans import FILES, PLANS, base_of, find_plan, given_to_all
 from dapperfl.lab.resolve import resolve
+from dapperfl.methods.base import Method
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 PAPERS_NINE = {
@@ -19,7 +20,7 @@ PAPERS_NINE = {
 def test_there_is_a_plan_for_every_table_and_figure():
     assert list(PLANS) == [
         "table-digits", "table-office", "footprint", "ablation", "alpha0", "alpha-min", "epsilon",
-        "gamma", "epsilon-search", "curves",
+        "gamma", "epsilon-search", "curves", "rates", "equal",
     ]  # fmt: skip
 
 
@@ -85,6 +86,26 @@ def test_plans_share_their_runs():
     assert keys("curves") < table
     for name in ("ablation", "alpha0", "alpha-min", "epsilon", "gamma"):
         assert len(keys(name) & table) == 2 * 3  # both presets at the paper's values, three seeds
+
+
+def test_what_any_method_can_have_is_given_to_all():
+    assert given_to_all() == (
+        "method.weight_power=0.5", "method.averaging=0.1", "method.restyle=0.5",
+        "method.restyle_rounds=20",
+    )  # fmt: skip
+    for name in ("rates", "equal"):
+        plan = PLANS[name]
+        assert {each.name for each in plan.methods} == {
+            "fedavg", "dapperfl", "heterofl", "fedrolex", "fedavg_capable", "fedavg_small",
+            "feddrop", "fedmp", "nefl",
+        }  # fmt: skip
+        runs = plan_runs(base_of(plan, "office", (), quick=False), plan.variants(), [0])
+        given = {
+            tuple(run.config.method.fields[each.name] for each in fields(Method)) for run in runs
+        }
+        assert given == {(0.5, 0.1, 0.5, 20)}
+        assert {run.config.train.lr for run in runs} == {0.01, 0.02, 0.04}
+        assert {run.config.data.blind for run in runs} == {name == "rates"}
 
 
 def test_wrong_names_are_refused_with_the_right_ones():

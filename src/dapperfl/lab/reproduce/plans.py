@@ -1,12 +1,14 @@
-"""Which runs each table or figure of the paper needs."""
+"""Which runs each table or figure of the paper needs, and those of a fair comparison beside it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from dapperfl.errors import ConfigError
 from dapperfl.lab.compare.planned import Base
 from dapperfl.lab.compare.variants import Variant, parse_variants
+from dapperfl.methods.base import Method
+from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.naming import did_you_mean
 
 _HERE = Path(__file__).parent
@@ -28,6 +30,12 @@ _OURS = "dapperfl:paper,dapperfl:release,dapperfl:default"
 _BEYOND = "heterofl,fedrolex,fedavg_capable,fedavg_small"
 _TABLE = parse_variants(f"{_FULL_NETS},{_SMALL_NETS},{_OURS},{_BEYOND}")
 _TWO_PRESETS = parse_variants("dapperfl:default,dapperfl:paper")
+
+
+_HELD_AGAINST = parse_variants(f"fedavg,dapperfl:default,{_BEYOND},feddrop,fedmp,nefl")
+RATES, EQUAL = "rates", "equal"
+_TRIED = (0.01, 0.02, 0.04)  # the paper's learning rate, and twice and four times that
+TO_CHOOSE_BY = 2  # seeds
 
 
 @dataclass(frozen=True)
@@ -70,6 +78,13 @@ def _sweep(name: str, field: str, place: str, *values: float) -> Plan:
     return Plan(name, about, tuple(FILES), tuple(_TWO_PRESETS), tuple(points), field)
 
 
+def given_to_all() -> tuple[str, ...]:
+    """Return the settings of DapperFL's default that any method can have."""
+    ours = DapperFL.from_preset()
+    return tuple(f"method.{each.name}={getattr(ours, each.name)}" for each in fields(Method))
+
+
+_AT_RATES = tuple(Point(f"lr={rate:g}", (*given_to_all(), f"train.lr={rate:g}")) for rate in _TRIED)
 _PLANS = (
     Plan("table-digits", "Table 1: all methods on Digits", ("digits",), tuple(_TABLE)),
     Plan("table-office", "Table 2: all methods on Office-Caltech", ("office",), tuple(_TABLE)),
@@ -110,6 +125,23 @@ _PLANS = (
         "Figures 5 and 6: the best accuracy until each round",
         tuple(FILES),
         tuple(parse_variants(f"{_FULL_NETS},{_SMALL_NETS},dapperfl:paper,dapperfl:default")),
+    ),
+    Plan(
+        RATES,
+        "Not in the paper: which learning rate suits whom, judged by pictures kept aside",
+        tuple(FILES),
+        tuple(_HELD_AGAINST),
+        _AT_RATES,
+        settings=("data.reserve=500", "data.blind=true"),
+        seeds=tuple(range(TO_CHOOSE_BY)),
+    ),
+    Plan(
+        EQUAL,
+        "Not in the paper: all with what DapperFL has that any method can have, at these rates",
+        tuple(FILES),
+        tuple(_HELD_AGAINST),
+        _AT_RATES,  # of which each has one on each benchmark
+        seeds=(0, 1, 2, 3, 4),
     ),
 )
 PLANS = {plan.name: plan for plan in _PLANS}

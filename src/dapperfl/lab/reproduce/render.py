@@ -8,8 +8,8 @@ from dapperfl.lab.compare.collect import Failure, rounds_beside
 from dapperfl.lab.compare.log import origin
 from dapperfl.lab.compare.output import losses
 from dapperfl.lab.compare.rows import Row, read_rows
-from dapperfl.lab.reproduce import ablation, accuracy, curves, footprint, search
-from dapperfl.lab.reproduce.plans import PLANS, Plan
+from dapperfl.lab.reproduce import ablation, accuracy, curves, equal, footprint, search
+from dapperfl.lab.reproduce.plans import EQUAL, PLANS, RATES, Plan
 from dapperfl.lab.reproduce.product import Product, write_product
 from dapperfl.lab.reproduce.sweeps import Render, render_sweep
 
@@ -21,6 +21,8 @@ _RENDER: dict[str, Render] = {
     "ablation": ablation.render,
     SEARCH: search.render,
     "curves": curves.render,
+    RATES: equal.render_rates,
+    EQUAL: equal.render,
 }
 
 
@@ -62,7 +64,7 @@ def _check_rows(plan: Plan, rows: Sequence[Row], path: Path) -> None:
     """Refuse the rows of another table: they would stand under a wrong title, or break it."""
     whole = PLANS[plan.name]  # whatever part of it was asked for
     ends = tuple(point.label for point in whole.points)
-    needed = ("protocol", "validation") if plan.name == SEARCH else ("protocol",)
+    needed = ("protocol", "validation") if plan.name in (SEARCH, RATES) else ("protocol",)
     for row in rows:
         fits = row["base"] in whole.bases and row["label"].endswith(ends)
         if not fits or not all(row.get(name) for name in needed):

@@ -1,7 +1,7 @@
 """Have the runs of a plan done, in as many pieces as one likes, killed and started again."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dapperfl.errors import ConfigError
@@ -10,7 +10,17 @@ from dapperfl.lab.compare.planned import Base, Planned, plan_runs
 from dapperfl.lab.compare.rows import Row, read_rows
 from dapperfl.lab.compare.variants import Variant
 from dapperfl.lab.folder import RunFolder
-from dapperfl.lab.reproduce.plans import PLANS, QUICK_TRIALS, TRIALS, Plan, base_of
+from dapperfl.lab.reproduce.equal import best_rates
+from dapperfl.lab.reproduce.plans import (
+    EQUAL,
+    PLANS,
+    QUICK_TRIALS,
+    RATES,
+    TO_CHOOSE_BY,
+    TRIALS,
+    Plan,
+    base_of,
+)
 from dapperfl.lab.reproduce.search import Scores, search
 
 SEARCH, CURVES = "epsilon-search", "curves"
@@ -53,10 +63,24 @@ def fulfil(wish: Wish, how: Collection) -> list[Failure]:
         for name in wish.plan.bases:
             for method in wish.plan.methods:
                 search(wish.base(name), method, seeds=wish.seeds, trials=trials, do=work.score)
+    elif wish.plan.name == EQUAL:
+        return _at_best_rates(wish, how, work)
     else:
         variants = wish.plan.variants()
         work.do([r for b in wish.plan.bases for r in plan_runs(wish.base(b), variants, wish.seeds)])
     return work.failures
+
+
+def _at_best_rates(wish: Wish, how: Collection, work: "_Work") -> list[Failure]:
+    """Let the rates be found, as far as they are not yet, then do the runs at the best ones."""
+    plan = replace(PLANS[RATES], methods=wish.plan.methods, bases=wish.plan.bases)
+    first = replace(wish, plan=plan, seeds=wish.seeds[:TO_CHOOSE_BY])
+    failures = fulfil(first, how)
+    rows = read_rows(first.files.rows) if first.files.rows.exists() else []
+    for name in wish.plan.bases:
+        found = best_rates(plan, [row for row in rows if row["base"] == name], first.seeds)
+        work.do(plan_runs(wish.base(name), found, wish.seeds))
+    return failures + work.failures
 
 
 def _known(wish: Wish) -> Results:
