@@ -190,7 +190,8 @@ def _measured(task: Assignment, kit: Kit, aside: Examples | None) -> dict[str, f
     """Measure the model that came on the pictures kept aside."""
     if aside is None or not len(aside):
         return {}
-    net = FrozenNets(kit.trade.template, kit.trade.precision).holding(task.model)
+    trade = kit.trade
+    net = FrozenNets(trade.template, trade.precision, turns=trade.turns).holding(task.model)
     batches = {"aside": kit.batches(aside, LARGE_BATCH).clean()}
-    percent = evaluate(net, batches, kit.trade.precision)["aside"]
+    percent = evaluate(net, batches, trade.precision)["aside"]
     return {"tested": len(aside), "correct": round(percent * len(aside) / 100)}

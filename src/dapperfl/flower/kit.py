@@ -16,6 +16,7 @@ from dapperfl.lab.config import Config
 from dapperfl.runtime.local import Trade, prepared
 from dapperfl.runtime.packing import HEADER_LIMIT
 from dapperfl.runtime.precision import Precision
+from dapperfl.runtime.turning import can_turn
 from dapperfl.runtime.wire import SHARED_LIMIT, Codec
 
 NET_LIMIT = 2**32  # bytes of a net that is built because a message says so
@@ -61,7 +62,7 @@ def build_kit(terms: Terms, trusted: tuple[str, ...] = ()) -> Kit:
     # A CPU has no tf32, and what it has is more exact.
     coarse = config.engine.precision == "tf32" and device == "cpu"
     precision: Precision = "fp32" if coarse else config.engine.precision
-    trade = Trade(method, ready, config.train, precision)
+    trade = Trade(method, ready, config.train, precision, turns=can_turn(ready, example))
     return Kit(terms, config, trade, graph, Codec.of(ready, graph, fp16=config.deploy.fp16))
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-import torch
 from torch import nn
 
 from dapperfl.core.messages import LocalModel
 from dapperfl.core.state import State, overwrite
 from dapperfl.runtime.precision import Precision
+from dapperfl.runtime.turning import turn
 
 KEEP = 4  # shapes
 
@@ -26,11 +26,13 @@ class FrozenNets:
         template: The full net.
         precision: The number format it will run in.
         prepare: Puts a new net into the mode it will stay in.
+        turns: Whether it can hold channels last, as all precisions below fp32 want it.
     """
 
     template: nn.Module
     precision: Precision = "fp32"
     prepare: Callable[[nn.Module], None] = evaluating
+    turns: bool = True
     nets: dict[tuple[tuple[int, ...], ...], tuple[nn.Module, State]] = field(default_factory=dict)
     inside: LocalModel | None = None  # what the net last asked for holds
 
@@ -49,8 +51,8 @@ class FrozenNets:
 
     def _built(self, model: LocalModel) -> tuple[nn.Module, State]:
         net = model.submodel.shrink(self.template).requires_grad_(False)
-        if self.precision != "fp32":
-            net = net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if self.turns and self.precision != "fp32":
+            turn(net)
         self.prepare(net)
         self.inside = None
         return net, {**dict(net.named_buffers()), **net.state_dict()}

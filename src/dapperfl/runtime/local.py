@@ -54,11 +54,12 @@ class Trade:
     settings: TrainSettings
     precision: Precision = "fp32"
     channels_last: bool = False  # in nets that stay; other bits, often in less time
+    turns: bool = True  # whether the net can hold channels last (`turning.can_turn`)
 
     @property
     def turned(self) -> bool:
         """Whether nets that stay hold channels last, as all precisions below fp32 want it."""
-        return self.channels_last or self.precision != "fp32"
+        return self.turns and (self.channels_last or self.precision != "fp32")
 
     def objective(self, net: Net, batch: Batch, work: Work) -> Tensor:
         """Return the method's loss of a batch, in this number format."""

@@ -71,10 +71,11 @@ class GraphRunner:
 
     def __post_init__(self) -> None:
         """Set up the streams and the slots; nothing is built before it is needed."""
-        self.device = next(self.trade.template.parameters()).device
-        self.slots = Slots(self.trade)
+        trade = self.trade
+        self.device = next(trade.template.parameters()).device
+        self.slots = Slots(trade)
         self.nets = [
-            FrozenNets(self.trade.template, self.trade.precision, normalising_by_batch)
+            FrozenNets(trade.template, trade.precision, normalising_by_batch, turns=trade.turns)
             for _ in range(LOOKERS)
         ]
         self.recorded: WeakKeyDictionary[nn.Module, Recorded] = WeakKeyDictionary()

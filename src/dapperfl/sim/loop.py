@@ -69,7 +69,10 @@ class LoopRunner:
 
     def __post_init__(self) -> None:
         """Keep a place for the nets of the statistics phase."""
-        self.nets = FrozenNets(self.trade.template, self.trade.precision, normalising_by_batch)
+        trade = self.trade
+        self.nets = FrozenNets(
+            trade.template, trade.precision, normalising_by_batch, turns=trade.turns
+        )
 
     def train(self, assignments: Iterable[Assignment]) -> Iterator[ClientUpdate | LeftOut]:
         """Train every assigned model; a client that fails is left out with its reason."""

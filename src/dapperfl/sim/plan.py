@@ -36,7 +36,8 @@ def fastest(trade: Trade, job: Job, processes: int) -> Plan:
         job: A client's work, on whose data and submodel the steps are tried.
         processes: How many clients could be trained side by side.
     """
-    formats = [False, True] if trade.precision == "fp32" else [True]
+    either = [False, True] if trade.precision == "fp32" else [True]
+    formats = either if trade.turns else [False]
     plans = [Plan(processes, 1, each) for each in formats]
     if cores() > 1:
         plans += [Plan(1, cores(), each) for each in formats]

@@ -41,6 +41,7 @@ from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.runtime.precision import Precision
 from dapperfl.runtime.statistics import norm_layers, recalibrate
 from dapperfl.runtime.threads import in_threads
+from dapperfl.runtime.turning import can_turn
 from dapperfl.sim.holdings import Holdings, kept_aside
 from dapperfl.sim.loop import LoopRunner, MakeRunner
 from dapperfl.sim.tally import Tally
@@ -139,9 +140,10 @@ class Simulator:
         self.test = {n: self._batches(each, large) for n, each in federation.test.items()}
         aside = kept_aside(federation)
         self.validation = {n: self._batches(each, large) for n, each in aside.items()}
-        trade = Trade(method, self.net, self.train, precision)
+        turns = can_turn(self.net, example)
+        trade = Trade(method, self.net, self.train, precision, turns=turns)
         self.runner = runner(trade, self.data, seed)
-        self.shown = FrozenNets(self.net, precision)
+        self.shown = FrozenNets(self.net, precision, turns=turns)
         # Without test sets, the accuracies are those that devices measured last; 0 before that.
         self.measured = dict.fromkeys(sorted({each.domain for each in federation.devices}), 0.0)
 
