@@ -4,8 +4,10 @@ import pytest
 import torch
 from tests.methods.rig import assigned, server_of
 from tests.tiny import tiny_graph, tiny_net
+from torch import nn
 from torch.nn.functional import cross_entropy
 
+from dapperfl.core.channels import ChannelGraph
 from dapperfl.core.cost import cost
 from dapperfl.core.fusion import fuse
 from dapperfl.core.losses import feature_norm
@@ -86,6 +88,18 @@ def test_after_the_first_epoch_the_model_is_fused_and_cut(scope):
     assert cost(after.submodel).parameters <= 0.6 * cost(GRAPH.full()).parameters
     for name, tensor in kept.slice(fused).items():
         assert torch.equal(after.weights[name], tensor)
+
+
+def test_weights_that_layers_share_are_fused_under_all_their_names():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3))
+    net[1].weight = net[0].weight
+    graph = ChannelGraph.trace(net, torch.zeros(1, 4))
+    sent = LocalModel({name: t.detach() * 0 for name, t in net.state_dict().items()}, graph.full())
+    local = LocalModel(snapshot(net), graph.full())
+    device = Device(0, "strong", 0.0, 8)
+    after = DapperFL(alpha_0=0.5).after_epoch(1, local, Work(1, device, sent, 5))
+    for name, tensor in local.weights.items():
+        assert torch.equal(after.weights[name], tensor * 0.5), name
 
 
 def test_later_epochs_change_nothing():

@@ -4,8 +4,10 @@ import pytest
 import torch
 from tests.runtime.letters import GLOBAL, GRAPH, SMALL, update
 from tests.tiny import tiny_examples, tiny_graph, tiny_net
+from torch import nn
 
 from dapperfl import methods
+from dapperfl.core.channels import ChannelGraph
 from dapperfl.core.messages import Device, LocalModel, Work
 from dapperfl.core.scores import l1_scores
 from dapperfl.core.state import State, snapshot
@@ -60,6 +62,15 @@ def test_a_share_of_the_way():
         assert torch.allclose(back.weights[name], GLOBAL.weights[name] * 1.25)
     assert torch.equal(back.weights["bn1.running_var"], doubled["bn1.running_var"])
     assert drift(GLOBAL, back) == pytest.approx(0.25)
+
+
+def test_no_name_of_a_shared_weight_is_overlooked():
+    net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3))
+    net[1].weight = net[0].weight
+    sent = LocalModel(snapshot(net), ChannelGraph.trace(net, torch.zeros(1, 4)).full())
+    back = LocalModel(sent.weights | {"1.weight": torch.full((4, 4), 1e3)}, sent.submodel)
+    assert drift(sent, back) > 100
+    assert float(nearer(sent, back, 1e-3).weights["1.weight"].abs().max()) < 2
 
 
 @pytest.mark.parametrize("name", methods.names())

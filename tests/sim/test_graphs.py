@@ -143,9 +143,11 @@ class Tied(nn.Module):
         return self.fc(self.second(self.first(x).relu()).mean((2, 3)))
 
 
-def test_tied_weights_stay_tied(device):
+@pytest.mark.parametrize("method", [FedAvg(), DapperFL()])
+def test_tied_weights_stay_tied(method, device):
+    world = federation((0.0, 0.0))
     ours, theirs = (
-        rounds(FedAvg(), runner, device, net=Tied) for runner in (GraphRunner, LoopRunner)
+        rounds(method, runner, device, net=Tied, federation=world) for runner in RUNNERS
     )
     assert_alike(ours, theirs, tolerance(device))
     weights = ours[-1].snapshot.server.weights

@@ -62,7 +62,8 @@ class ChannelGraph:
     bundles: Mapping[Group, Tensor]  # (bundles, channels of one), indices inside the group
     axes: Mapping[str, tuple[Tensor | None, ...]]  # per tensor and axis: its channels; -1: stays
     shapes: Mapping[str, tuple[int, ...]]
-    parameters: tuple[str, ...]  # the trainable state tensors
+    parameters: tuple[str, ...]  # the trainable state tensors, each once
+    learnt: tuple[str, ...]  # the same, those that layers share under each of their names
     sizes: Mapping[str, int]  # bytes of one entry
     writers: tuple[tuple[str, int], ...]  # learnt convolution and linear weights, the axis written
     gates: frozenset[str]  # weights and biases of batch and group norms
@@ -273,6 +274,7 @@ def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
         },
         shapes={name: tuple(tensor.shape) for name, tensor in state.items()},
         parameters=parameters,
+        learnt=tuple(name for name, _ in net.named_parameters(remove_duplicate=False)),
         sizes={name: tensor.element_size() for name, tensor in state.items()},
         writers=tuple(writer for writer in trace.writers if writer[0] in parameters),
         gates=frozenset(trace.gates),

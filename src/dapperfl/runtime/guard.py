@@ -252,8 +252,8 @@ def _check_size(state: State, most: float) -> None:
 
 
 def _buffers(model: LocalModel) -> State:
-    parameters = set(model.submodel.graph.parameters)
-    return {name: tensor for name, tensor in model.weights.items() if name not in parameters}
+    learnt = set(model.submodel.graph.learnt)
+    return {name: tensor for name, tensor in model.weights.items() if name not in learnt}
 
 
 def _reined_in(update: ClientUpdate, task: Assignment, settings: GuardSettings) -> ClientUpdate:
