@@ -5,6 +5,7 @@ import torch
 from tests.sim.test_graphs import VARIANTS, assert_alike, rounds
 from torch import nn
 from torch.nn.functional import cross_entropy
+from torch.nn.utils import prune, weight_norm
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dapperfl import methods
@@ -94,6 +95,41 @@ class Watched(Plain):
         self.second.weight.register_hook(lambda gradient: gradient * 1.01)
 
 
+class Normed(Plain):
+    """A weight made anew in each step, as torch used to do it."""
+
+    def __init__(self):
+        super().__init__()
+        with pytest.warns(FutureWarning, match="weight_norm"):
+            self.second, self.third = weight_norm(self.second), weight_norm(self.third)
+
+
+class Pruned(Plain):
+    """Parts of a weight and of a bias held at zero."""
+
+    def __init__(self):
+        super().__init__()
+        prune.l1_unstructured(self.second, "weight", amount=0.5)
+        prune.l1_unstructured(self.first, "bias", amount=0.5)
+
+
+class NamesInputs(Plain):
+    """Hands its tensors over by name."""
+
+    def forward(self, x):
+        z = self.second(input=self.first(input=x).relu()).relu().mean((2, 3))
+        return self.last(input=self.third(input=z).relu())
+
+
+class OtherType(Plain):
+    """A part in a number format of its own."""
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.float16):
+            kept = self.third(self.features(x))
+        return self.last(kept.relu())
+
+
 class Skips(Plain):
     """A layer without a gradient in this step."""
 
@@ -101,7 +137,10 @@ class Skips(Plain):
         return self.last(self.features(x))
 
 
-NETS = (Plain, Shares, UsesTwice, ReadsItself, StepsOut, Frozen, Watched, Skips)
+NETS = (
+    *(Plain, Shares, UsesTwice, ReadsItself, StepsOut, Frozen, Watched, Skips),
+    *(Normed, Pruned, NamesInputs, OtherType),
+)
 
 
 def trained(kind, *, together: bool, steps: int = 3):

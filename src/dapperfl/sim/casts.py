@@ -27,7 +27,7 @@ class Cast:
     weights: tuple[nn.Parameter, ...]  # the weight, and the bias if there is one
     copies: tuple[Tensor, ...]
     gradients: tuple[Tensor, ...]  # where these go, in float32
-    usual: Callable[[Tensor], Tensor] = field(init=False)  # the layer's own forward
+    usual: Callable[..., Tensor] = field(init=False)  # the layer's own forward
     used: bool = False  # in this step
 
     def __post_init__(self) -> None:
@@ -41,11 +41,12 @@ class Cast:
             copy.grad = None
         self.layer.forward = self.forward
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, *args: Tensor, **named: Tensor) -> Tensor:
         """Do what the layer does, with copies cast before, if that is the same."""
         layer = self.layer
+        (x,) = (*args, *named.values())
         same = list(map(id, _own(layer))) == list(map(id, self.weights))
-        if self.used or not same or not torch.is_autocast_enabled(x.device.type):
+        if self.used or not same or not _casts(x.device.type):
             return self.usual(x)
         self.used = True
         weight, bias = self.copies[0], self.copies[1] if len(self.copies) > 1 else None
@@ -74,6 +75,7 @@ class Casts:
             for part in module.modules()
             if type(part) in (*_CONVOLUTIONS, nn.Linear)
             and "forward" not in vars(part)
+            and _owns(part)
             and all(owners[id(each)] == 1 and _plain(each) for each in _own(part))
         ]
         found = [block for block in state.blocks if block.memory.dtype is torch.float32]
@@ -138,6 +140,18 @@ def _own(layer: nn.Module) -> tuple[nn.Parameter, ...]:
     """Return a layer's weight, and its bias if it has one."""
     found = (layer._parameters.get(name) for name in ("weight", "bias"))
     return tuple(each for each in found if each is not None)
+
+
+def _owns(layer: nn.Module) -> bool:
+    """Tell whether nothing is computed: torch's older weight norm and pruning put tensors there."""
+    own = layer._parameters
+    return all(getattr(layer, name) is own.get(name) for name in ("weight", "bias"))
+
+
+def _casts(device: str) -> bool:
+    """Tell whether autocast would cast a weight as its copy is."""
+    casts = torch.is_autocast_enabled(device)
+    return casts and torch.get_autocast_dtype(device) is torch.bfloat16
 
 
 def _plain(parameter: nn.Parameter) -> bool:
