@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 import torch
+from tests.contracts.worlds import federation
 from tests.sim.test_graphs import assert_alike, rounds
+from torch import Tensor, nn
 
 from dapperfl.core import flat
 from dapperfl.core.messages import LocalModel
@@ -47,6 +49,42 @@ def test_states_laid_end_to_end_change_no_bit(method, monkeypatch):
     theirs = rounds(method, LoopRunner)
     monkeypatch.setattr(flat, "KINDS", frozenset({"cpu"}))
     assert_alike(rounds(method, GraphRunner), theirs, 0.0)
+
+
+class Averages(nn.Module):
+    """Puts new tensors in the places of its buffers and of a weight, as many do for a mean."""
+
+    mean: Tensor
+    table: Tensor
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.conv, self.book, self.fc = nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("table", torch.zeros(4), persistent=False)
+
+    def forward(self, x):
+        z = self.conv(x).mean((2, 3))
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * z.detach().mean(0)
+            self.table = self.table + 1
+            out = self.fc(self.book(z - self.mean)) * self.table.mean()
+            self.book.weight = nn.Parameter(0.9 * self.book.weight + 0.1 * self.mean)
+            return out
+        return self.fc(self.book(z - self.mean))
+
+
+@pytest.mark.parametrize("kinds", [frozenset(), frozenset({"cpu"})])
+def test_tensors_that_a_net_puts_in_the_places_of_its_own_are_kept(kinds, monkeypatch):
+    world = federation((0.0, 0.0))
+    theirs = rounds(FedAvg(), LoopRunner, net=Averages, federation=world)
+    monkeypatch.setattr(flat, "KINDS", kinds)
+    ours = rounds(FedAvg(), GraphRunner, net=Averages, federation=world)
+    assert_alike(ours, theirs, 0.0)
+    before, after = Averages().state_dict(), ours[-1].snapshot.server.weights
+    assert all(not torch.equal(after[name], before[name]) for name in ("mean", "book.weight"))
 
 
 def test_nor_do_they_where_nets_hold_channels_last(monkeypatch):

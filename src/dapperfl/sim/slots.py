@@ -49,6 +49,13 @@ class Slot:
         self.trade = trade
         self.module = submodel.shrink(trade.template).train()
         self.parts = list(self.module.modules())
+        self.places: list[tuple[dict[str, Any], str, Tensor]] = [
+            (held, name, tensor)
+            for part in self.parts
+            for held in (part._parameters, part._buffers)
+            for name, tensor in held.items()
+            if tensor is not None
+        ]
         self.net = Net(self.module, submodel.graph.head)
         self.device = next(self.module.parameters()).device
         turned = trade.turned
@@ -87,6 +94,7 @@ class Slot:
         """Copy a client's weights in."""
         if not all(map(attrgetter("training"), self.parts)):
             self.module.train()  # a report may have left it in evaluation mode
+        self._put_back()  # a step that failed may have left others
         self.state.load(model.weights)
         if self.rest:
             overwrite(self.rest, model.submodel.rest(self.trade.template))
@@ -142,6 +150,7 @@ class Slot:
         else:
             with self.luck.in_use(), self.counters.hidden():
                 self._take(known.inputs, work)
+            self._put_back()
 
     def _first_step(self, batch: Batch, work: Work) -> Step:
         """Take a step as it is, and see whether it could be recorded."""
@@ -152,19 +161,28 @@ class Slot:
         looked_at = watched(work)
         with self.counters.watched(), self.luck.in_use(), waits(self.device) as places:
             self._take(inputs, looked_at)
+        replaced = self._put_back()
         if self.counters.disagree:  # recordings made before do not count
             for each in self.recorded.values():
                 each.steps.clear()
         step = Step(inputs, frozenset(looked_at.seen))
-        if others := step.reads - set(TENSORS):
-            self._refuse(step, f"its loss reads {', '.join(sorted(others))} of the work")
-        elif places:
-            self._refuse(step, f"it waits for the GPU ({places[0]})")
-        elif self.luck.drew_on_cpu:
-            self._refuse(step, "it draws random numbers on the CPU")
-        elif any(t.device != self.device for p in step.reads for t in tensors_of(work, p).values()):
-            self._refuse(step, "its loss reads tensors that are not on the GPU")
+        if replaced:
+            self._refuse(step, f'it puts another tensor in the place of "{replaced[0]}"')
+        elif obstacle := self._obstacle(step, work, places):
+            self._refuse(step, obstacle)
         return step
+
+    def _obstacle(self, step: Step, work: Work, waited: list[str]) -> str:
+        """Say why a step cannot be recorded; empty if it may be."""
+        if others := step.reads - set(TENSORS):
+            return f"its loss reads {', '.join(sorted(others))} of the work"
+        if waited:
+            return f"it waits for the GPU ({waited[0]})"
+        if self.luck.drew_on_cpu:
+            return "it draws random numbers on the CPU"
+        if any(t.device != self.device for p in step.reads for t in tensors_of(work, p).values()):
+            return "its loss reads tensors that are not on the GPU"
+        return ""
 
     def _record(self, step: Step, recorded: Recordings, work: Work) -> None:
         static = watched(recorded.static(work, step.reads))
@@ -184,6 +202,21 @@ class Slot:
         step.refused = True
         if self.device.type == "cuda":
             _tell_refused(type(self.trade.method).__name__, reason)
+
+    def _put_back(self) -> list[str]:
+        """Put the net's own tensors back where its forward has put others; return their names.
+
+        `self.mean = 0.9 * self.mean + …` does so: the new values stay, in the place of the old.
+        """
+        replaced = []
+        for held, name, own in self.places:
+            new = held.get(name)
+            if new is not own and new is not None:
+                with torch.no_grad():
+                    own.copy_(new)
+                held[name] = own
+                replaced.append(name)
+        return replaced
 
     def _take(self, batch: Batch, work: Work) -> None:
         self.optimiser.zero_grad(set_to_none=True)
