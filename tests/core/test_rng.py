@@ -1,8 +1,10 @@
+import random
 from typing import Any
 
+import numpy
 import torch
 
-from dapperfl.core.rng import derive_seed, generator
+from dapperfl.core.rng import derive_seed, foreign, foreign_seeded, generator, set_foreign
 
 
 def test_the_path_alone_decides_the_stream():
@@ -28,3 +30,20 @@ def test_nothing_global_is_touched():
     before = torch.get_rng_state()
     generator(5, "x").initial_seed()
     assert torch.equal(before, torch.get_rng_state())
+
+
+def draw() -> tuple[float, float, float]:
+    return random.random(), numpy.random.random(), numpy.random.normal()
+
+
+def test_generators_outside_torch_are_lent_and_put_back():
+    before = foreign()
+    with foreign_seeded(2**40 + 5):
+        first = draw()
+        assert foreign() != before
+    assert foreign() == before
+    with foreign_seeded(2**40 + 5):
+        halfway = foreign()
+        assert draw() == first
+        set_foreign(halfway)
+        assert draw() == first

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from tests.contracts.worlds import Broken, federation
@@ -127,6 +128,43 @@ def test_dropout_draws_what_it_draws_in_the_loop(device):
         rounds(method, runner, device, net=Dropping) for runner in (GraphRunner, LoopRunner)
     )
     assert_alike(ours, theirs, tolerance(device))
+
+
+class Skips(nn.Module):
+    """Skips a layer at random, by Python's generator or numpy's."""
+
+    def __init__(self, draw: Callable[[], float]) -> None:
+        super().__init__()
+        self.draw = draw
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.conv, self.more, self.fc = nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        z = self.conv(x).mean((2, 3))
+        if not self.training or self.draw() < 0.5:
+            z = z + self.more(z).relu()
+        return self.fc(z)
+
+
+def drawn_by_python() -> float:
+    return random.random()
+
+
+def drawn_by_numpy() -> float:
+    return numpy.random.random()
+
+
+@pytest.mark.parametrize("draw", [drawn_by_python, drawn_by_numpy])
+def test_what_is_drawn_outside_torch_is_the_clients_own(draw, device):
+    train = replace(TRAIN, epochs=2, batch_size=2)
+    ours, again, theirs = (
+        rounds(DapperFL(), runner, device, net=partial(Skips, draw), train=train,
+               federation=federation((0.0, 0.0, 0.0)))
+        for runner in (GraphRunner, GraphRunner, LoopRunner)
+    )  # fmt: skip
+    assert_alike(ours, theirs, tolerance(device))
+    assert_alike(ours, again, 0.0)
 
 
 class Tied(nn.Module):

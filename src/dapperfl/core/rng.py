@@ -5,9 +5,16 @@ before, so nothing here remembers anything: the path alone decides the stream.
 """
 
 import hashlib
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+
+Foreign = tuple[Any, ...]  # where generators outside torch stand; can be compared
 
 
 def derive_seed(seed: int, *path: int | str) -> int:
@@ -19,6 +26,36 @@ def derive_seed(seed: int, *path: int | str) -> int:
 def generator(seed: int, *path: int | str) -> torch.Generator:
     """Return a CPU generator that depends only on its arguments."""
     return torch.Generator().manual_seed(derive_seed(seed, *path))
+
+
+def foreign() -> Foreign:
+    """Return where Python's generator stands, and numpy's: nets often skip blocks by these."""
+    numpy = sys.modules.get("numpy")  # a net that draws from it has imported it
+    if numpy is None:
+        return random.getstate(), None
+    kind, key, *place = numpy.random.get_state()
+    return random.getstate(), (kind, key.tolist(), *place)
+
+
+def set_foreign(state: Foreign) -> None:
+    """Put the generators outside torch where they stood."""
+    plain, numpys = state
+    random.setstate(plain)
+    if numpys is not None:
+        sys.modules["numpy"].random.set_state(numpys)
+
+
+@contextmanager
+def foreign_seeded(seed: int) -> Iterator[None]:
+    """Seed the generators outside torch for a while."""
+    before = foreign()
+    random.seed(seed)
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed(seed % 2**32)
+    try:
+        yield
+    finally:
+        set_foreign(before)
 
 
 @dataclass(frozen=True)

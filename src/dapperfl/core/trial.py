@@ -6,8 +6,6 @@ about half of its channels, and as the smallest net that a budget may ask for, w
 drops an axis and a comparison with a size turns round.
 """
 
-import random
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,7 +15,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from dapperfl.core.calls import canonical_name, tensors_in
-from dapperfl.core.rng import generator
+from dapperfl.core.rng import foreign, foreign_seeded, generator
 from dapperfl.core.submodel import Submodel, copy_net
 from dapperfl.errors import TraceError
 
@@ -229,7 +227,7 @@ def private_rng(device: torch.device) -> Iterator[torch.Generator]:
 
     Those of Python and numpy are among them: nets that skip blocks at random often ask these.
     """
-    with torch.random.fork_rng([device] if device.type == "cuda" else []), _elsewhere():
+    with torch.random.fork_rng([device] if device.type == "cuda" else []), foreign_seeded(0):
         torch.manual_seed(0)
         index = device.index if device.index is not None else 0
         yield (
@@ -239,30 +237,10 @@ def private_rng(device: torch.device) -> Iterator[torch.Generator]:
         )
 
 
-@contextmanager
-def _elsewhere() -> Iterator[None]:
-    """Seed the generators outside torch for a while."""
-    numpy = sys.modules.get("numpy")  # a net that draws from it has imported it
-    ours, theirs = random.getstate(), numpy.random.get_state() if numpy else None
-    random.seed(0)
-    if numpy:
-        numpy.random.seed(0)
-    try:
-        yield
-    finally:
-        random.setstate(ours)
-        if numpy:
-            numpy.random.set_state(theirs)
-
-
 def _generators(rng: torch.Generator) -> list[object]:
     """Return the states of all generators, to be compared."""
-    states: list[object] = [bytes(s.tolist()) for s in (rng.get_state(), torch.get_rng_state())]
-    states.append(random.getstate())
-    if numpy := sys.modules.get("numpy"):
-        _, key, *place = numpy.random.get_state()
-        states += [key.tobytes(), place]
-    return states
+    own = [bytes(state.tolist()) for state in (rng.get_state(), torch.get_rng_state())]
+    return [*own, foreign()]
 
 
 def _outputs(net: nn.Module, batch: Tensor) -> tuple[list[Tensor], bool]:

@@ -13,7 +13,7 @@ from torch import Tensor
 from dapperfl.core.cost import Cost, cost
 from dapperfl.core.messages import ClientCost, ClientUpdate, LocalModel, Report, Work
 from dapperfl.core.net import Batch, Net
-from dapperfl.core.rng import derive_seed, generator
+from dapperfl.core.rng import derive_seed, foreign_seeded, generator
 from dapperfl.core.state import State, blocks_of, num_bytes
 from dapperfl.core.styles import style_of
 from dapperfl.errors import RunError
@@ -60,14 +60,16 @@ def train_client(trade: Trade, work: Work, data: ClientData, *, seed: int) -> Tr
         RunError: If the loss or the weights stop being finite.
     """
     device = next(trade.template.parameters()).device
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.manual_seed(dropout_seed(seed, work))
+    luck = dropout_seed(seed, work)
+    gpus = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpus), foreign_seeded(luck):
+        torch.manual_seed(luck)
         steps = client_round(trade.method, work, data, seed=seed, start=partial(PlainNet, trade))
         return exhausted(steps)
 
 
 def dropout_seed(seed: int, work: Work) -> int:
-    """Return what torch's own generators start from when a client trains."""
+    """Return what torch's own generators, and others, start from when a client trains."""
     return derive_seed(seed, "dropout", work.round_num, work.device.id)
 
 

@@ -6,7 +6,6 @@ are checked here, not hoped for: a step that reads the round's number, draws ran
 CPU or waits for the GPU is not recorded.
 """
 
-import random
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from dapperfl.core.messages import LocalModel, Work
+from dapperfl.core.rng import foreign, foreign_seeded, set_foreign
 
 Replay = Callable[[], None]
 TENSORS = ("model", "shared", "memory")  # what of a work a recorded step may read
@@ -150,11 +150,12 @@ def watched(work: Work) -> WatchedWork:
 
 
 class Luck:
-    """The random numbers of one client: torch's own generators, as they stand for it."""
+    """The random numbers of one client: all global generators, as they stand for it."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.cpu = torch.Generator().get_state()
+        self.foreign = foreign()
         self.drew_on_cpu = False
         self.gpu: torch.Generator | None = None
         if device.type == "cuda":
@@ -163,12 +164,14 @@ class Luck:
     def restart(self, seed: int) -> None:
         """Begin as after `torch.manual_seed`."""
         self.cpu = torch.Generator().manual_seed(seed).get_state()
+        with foreign_seeded(seed):
+            self.foreign = foreign()
         if self.gpu is not None:
             self.gpu.manual_seed(seed)
 
     def go_on_from(self, other: "Luck") -> None:
         """Begin where another one stands; recordings stay with their generator."""
-        self.cpu = other.cpu
+        self.cpu, self.foreign = other.cpu, other.foreign
         if self.gpu is not None and other.gpu is not None:
             self.gpu.set_state(other.gpu.get_state())
 
@@ -178,16 +181,18 @@ class Luck:
 
         A recording made in this context draws from here whenever it is played.
         """
-        before, plain = torch.get_rng_state(), random.getstate()
+        before, others = torch.get_rng_state(), foreign()
         torch.set_rng_state(self.cpu)
+        set_foreign(self.foreign)
         try:
             with self._gpu_in_use():
                 yield
         finally:
-            after = torch.get_rng_state()
-            self.drew_on_cpu = not torch.equal(after, self.cpu) or random.getstate() != plain
-            self.cpu = after
+            after, drawn = torch.get_rng_state(), foreign()
+            self.drew_on_cpu = not torch.equal(after, self.cpu) or drawn != self.foreign
+            self.cpu, self.foreign = after, drawn
             torch.set_rng_state(before)
+            set_foreign(others)
 
     @contextmanager
     def _gpu_in_use(self) -> Iterator[None]:
