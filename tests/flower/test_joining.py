@@ -14,7 +14,7 @@ from dapperfl.flower import joining
 from dapperfl.flower.address import Address
 from dapperfl.flower.joining import Member, _followed, join, started
 from dapperfl.flower.processes import Child
-from dapperfl.flower.supernode import FOREIGN, LOST
+from dapperfl.flower.supernode import CLOCK, FOREIGN, LOST
 from dapperfl.lab.folder import RunFolder
 from dapperfl.runtime.facts import TEXT_LIMIT
 
@@ -104,7 +104,23 @@ def _followed_after(member: Member, log: str, code: int) -> Any:
 
 @pytest.mark.parametrize("code", [0, 1, LOST, -9])
 def test_any_other_end_means_to_try_again(member, code):
-    assert follow(member, "", code) == ["the connection has ended; joining again"]
+    told = follow(member, "INFO: SuperNode ID: 1\n", code)
+    assert told[1:] == ["the connection has ended; joining again"]
+
+
+def test_one_that_ends_before_it_joined_says_where_to_look(member):
+    (told,) = follow(member, "", 1)
+    log = member.state / "supernode.log"
+    assert told == (
+        f"Flower's SuperNode has ended before it joined; {log} may say why; joining again"
+    )
+
+
+def test_a_clock_that_the_server_does_not_believe_is_named(member):
+    log = f"INFO: Starting\nERROR :     {CLOCK} 61 s ahead of the server's\nINFO: Shutting down\n"
+    assert follow(member, log, 0) == [
+        f"{CLOCK} 61 s ahead of the server's; set the clocks right; joining again"
+    ]
 
 
 def test_the_settings_of_a_device_reach_flower_whatever_they_are(member, monkeypatch):

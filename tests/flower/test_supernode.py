@@ -5,13 +5,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from dapperfl.flower.app_folder import bundle
-from dapperfl.flower.supernode import FOREIGN, _careful
+from dapperfl.flower.supernode import CLOCK, FOREIGN, _careful, _telling, wrong_clock
 
 
 class GoneError(Exception):
@@ -50,6 +52,37 @@ def test_another_app_ends_the_device_before_it_is_kept(monkeypatch):
     connect = connection(b"something else")
     with _careful(connect, "server") as (*_, fab, _, _), pytest.raises(GoneError):
         fab("hash", 1)
+
+
+NOON = datetime(2026, 11, 16, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("status", "ahead", "told"),
+    [
+        (401, 60, f"{CLOCK} 60 s ahead of the server's"),
+        (401, -3600, f"{CLOCK} 3600 s behind the server's"),
+        (401, 2, None),  # it is another server by now, which does not know this node
+        (200, 60, None),
+        (503, 60, None),
+    ],
+)
+def test_a_wrong_clock_is_named_where_it_is_why_the_server_refuses(status, ahead, told):
+    headers = {"date": format_datetime(NOON, usegmt=True)}
+    assert wrong_clock(status, headers, NOON + timedelta(seconds=ahead)) == told
+
+
+@pytest.mark.parametrize("date", ["", "yesterday", "Mon, 16 Nov 2026 12:00:00"])
+def test_a_server_that_does_not_say_the_time_is_no_trouble(date):
+    assert wrong_clock(401, {"date": date}, NOON) is None
+    assert wrong_clock(401, {}, NOON) is None
+
+
+def test_the_clock_is_looked_at_in_answers_to_what_is_signed(caplog):
+    late = SimpleNamespace(status_code=401, headers={"date": format_datetime(NOON)})
+    signed = _telling(lambda self, context, call_next: call_next(context))
+    assert signed(None, "request", lambda context: late) is late
+    assert CLOCK in caplog.text
 
 
 @pytest.mark.parametrize("module", ["supernode", "superlink", "joining", "processes"])

@@ -11,7 +11,7 @@ from typing import Any
 from dapperfl.errors import ConfigError, RunError
 from dapperfl.flower.address import Address, why_silent
 from dapperfl.flower.processes import Child, free_port, running, surroundings
-from dapperfl.flower.supernode import FOREIGN
+from dapperfl.flower.supernode import CLOCK, FOREIGN
 from dapperfl.flower.tail import Tail
 from dapperfl.lab.folder import RunFolder, write_atomically
 
@@ -105,7 +105,7 @@ def _followed(node: Child, member: Member) -> Iterator[str]:
         yield from follower.news()
         if code is not None:
             _raise_if_refused(code, node.last_words(), member)
-            yield "the connection has ended; joining again"
+            yield _why_again(node, joined=follower.joined)
             return
         time.sleep(_PAUSE)
 
@@ -128,6 +128,17 @@ def _raise_if_refused(code: int, written: str, member: Member) -> None:
         raise RunError(f"{member.key} is no private key that Flower can use; see dapperfl certs")
 
 
+def _why_again(node: Child, *, joined: bool) -> str:
+    """Say why a device joins again; what is wrong here, its owner can only mend if told."""
+    _, found, rest = node.last_words().rpartition(CLOCK)
+    if found:
+        how_far, _, _ = rest.partition("\n")
+        return f"{CLOCK}{how_far}; set the clocks right; joining again"
+    if joined:
+        return "the connection has ended; joining again"
+    return f"Flower's SuperNode has ended before it joined; {node.log} may say why; joining again"
+
+
 class _Follower:
     """Turns what the SuperNode and the ClientApp write into a few lines."""
 
@@ -136,6 +147,11 @@ class _Follower:
         self._worked = Tail(member.state / "worked.jsonl")
         self._log = Tail(node.log, node.since)
         self._state = "joining"
+
+    @property
+    def joined(self) -> bool:
+        """Whether the server has ever let it in."""
+        return self._state != "joining"
 
     def news(self) -> Iterator[str]:
         """Yield what is new."""

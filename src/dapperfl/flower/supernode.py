@@ -7,8 +7,11 @@ package, so that a server can ask a device to train, and for nothing else.
 import importlib
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any
 
 from dapperfl.flower.app_folder import is_ours
@@ -16,6 +19,8 @@ from dapperfl.flower.lifeline import end_with_parent
 
 FOREIGN = 70  # exit code: the server ships another app
 LOST = 71  # exit code: the connection ended in a way that Flower does not mend
+CLOCK = "the clock of this device is"  # what the log says of one that is wrong
+_AHEAD, _BEHIND = 5.0, 305.0  # seconds; Flower believes no signature of a clock that is further off
 
 _log = logging.getLogger("flwr")
 
@@ -35,14 +40,41 @@ def _careful(connect: Callable[..., Any], *args: Any, **settings: Any) -> Iterat
         yield node, receive, send, get_run, get_our_fab, *rest
 
 
+def wrong_clock(status: int, headers: Mapping[str, str], now: datetime) -> str | None:
+    """Say how far this device's clock is off, if that is why a server refuses what it signs."""
+    if status != HTTPStatus.UNAUTHORIZED or "date" not in headers:
+        return None
+    try:
+        ahead = (now - parsedate_to_datetime(headers["date"])).total_seconds()
+    except (ValueError, TypeError):  # no date, or one without a zone
+        return None
+    if -_BEHIND < ahead < _AHEAD:
+        return None
+    return f"{CLOCK} {abs(ahead):.0f} s {'ahead of' if ahead > 0 else 'behind'} the server's"
+
+
+def _telling(intercept: Callable[..., Any]) -> Callable[..., Any]:
+    """Sign as Flower does, and write down why that is refused: Flower ends without a word."""
+
+    def told(self: Any, context: Any, call_next: Any) -> Any:
+        response = intercept(self, context, call_next)
+        if reason := wrong_clock(response.status_code, response.headers, datetime.now(UTC)):
+            _log.error(reason)
+        return response
+
+    return told
+
+
 def main() -> None:
     """Run the SuperNode with the options of this command line."""
     end_with_parent()
     # By name: these are not meant to be imported by others.
-    node, command = (
+    node, command, signing = (
         importlib.import_module(f"flwr.supernode.{name}")
-        for name in ("start_client_internal", "cli.flower_supernode")
+        for name in ("start_client_internal", "cli.flower_supernode", "node_auth_http_interceptor")
     )
+    signer = signing.NodeAuthHttpInterceptor
+    signer.intercept = _telling(signer.intercept)
     connect = node.http_request_response
 
     def careful(*args: Any, **settings: Any) -> Any:
