@@ -114,5 +114,11 @@ def test_a_device_that_cannot_join_says_why(call, words, reason):
     assert_refused(call("join", "localhost:1", *words), reason)
 
 
+def test_a_key_that_is_none_is_refused_before_a_server_is_waited_for(call):
+    call(*COMMANDS["certs"])
+    words = ["--partition", "--certificate", "made/ca.crt", "--key", "made/devices/device-0.pub"]
+    assert_refused(call("join", "localhost:1", *words), "device-0.pub cannot be read as a private")
+
+
 def test_an_address_that_is_none_is_refused(call):
     assert_refused(call("join", "http://x:1", *COMMANDS["join"][2:]), "is no address")

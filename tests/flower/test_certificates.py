@@ -3,12 +3,19 @@
 import ssl
 import stat
 import subprocess
+from base64 import b64decode, b64encode
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_ssh_private_key,
+)
 from flwr.supercore.primitives.asymmetric import (
     bytes_to_public_key,
     public_key_to_bytes,
@@ -21,6 +28,7 @@ from dapperfl.errors import ConfigError
 from dapperfl.flower import certificates
 from dapperfl.flower.certificates import (
     Certificates,
+    check_private_key,
     check_server,
     make_certificates,
     public_keys,
@@ -132,6 +140,37 @@ def test_a_key_of_another_kind_is_refused_by_name(tmp_path):
     (tmp_path / "mine.pub").write_text("nonsense")
     with pytest.raises(ConfigError, match=r"mine\.pub cannot be read"):
         public_keys(tmp_path)
+
+
+def locked(key: bytes) -> bytes:
+    """Return a private key as if ssh-keygen had locked it with a password."""
+    first, *lines, last = key.splitlines()
+    plain = _text(b"none") * 2 + _text(b"")
+    lock = _text(b"aes256-ctr") + _text(b"bcrypt") + _text(_text(bytes(16)) + bytes([0, 0, 0, 16]))
+    data = b64decode(b"".join(lines)).replace(plain, lock, 1)
+    return b"\n".join([first, b64encode(data), last, b""])
+
+
+def _text(text: bytes) -> bytes:
+    return len(text).to_bytes(4, "big") + text
+
+
+def test_a_device_is_given_a_key_that_flower_can_use(files, tmp_path):
+    check_private_key(files.device_key(0))
+    other = Ed25519PrivateKey.generate().private_bytes(
+        Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()
+    )
+    mine = tmp_path / "mine"
+    for content, reason in (
+        (locked(files.device_key(0).read_bytes()), "is protected by a password"),
+        (other, "devices need an ECDSA key"),
+        (files.device_key(0).with_suffix(".pub").read_bytes(), r"without \.pub"),
+        (files.server_key.read_bytes(), "cannot be read as a private key"),
+        (b"", "cannot be read as a private key"),
+    ):
+        mine.write_bytes(content)
+        with pytest.raises(ConfigError, match=f"mine.*{reason}"):
+            check_private_key(mine)
 
 
 def test_what_was_made_is_in_order(files):

@@ -123,6 +123,7 @@ def _member(
     insecure: bool,
 ) -> "Member":
     from dapperfl.flower.address import parse_address
+    from dapperfl.flower.certificates import check_private_key
     from dapperfl.flower.joining import Member
 
     server = parse_address(address)
@@ -136,6 +137,8 @@ def _member(
     for path in (certificate, key):
         if path is not None:
             require_file(path, "the one who runs the server makes it with dapperfl certs")
+    if key is not None:
+        check_private_key(key)
     return Member(server, state, settings, certificate, key)
 
 

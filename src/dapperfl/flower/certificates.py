@@ -12,6 +12,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -262,3 +263,25 @@ def _public_key(path: Path) -> bytes:
     return key.public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
+
+
+def check_private_key(path: Path) -> None:
+    """Refuse a key that a device could not prove itself by.
+
+    Raises:
+        ConfigError: It cannot be read, wants a password, or is of another kind.
+    """
+    try:
+        key = serialization.load_ssh_private_key(path.read_bytes(), None)
+    except TypeError as error:
+        raise ConfigError(
+            f"{path} is protected by a password, which nobody could type; make a key without one: "
+            'ssh-keygen -t ecdsa -b 384 -N ""'
+        ) from error
+    except (ValueError, OSError, UnsupportedAlgorithm) as error:
+        raise ConfigError(
+            f"{path} cannot be read as a private key: {error}; give the one that dapperfl certs "
+            "has made, without .pub"
+        ) from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(f"{path}: devices need an ECDSA key (ssh-keygen -t ecdsa -b 384)")
