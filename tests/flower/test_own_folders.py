@@ -12,7 +12,7 @@ from tests.tiny import tiny_examples
 from dapperfl import methods
 from dapperfl.core.messages import Device
 from dapperfl.data.pictures.tree import find_labelled
-from dapperfl.errors import DataError, MessageError
+from dapperfl.errors import CheckpointError, DataError, MessageError
 from dapperfl.flower.desk import Desk
 from dapperfl.flower.own_folder import load_folder, split
 from dapperfl.flower.place import Place
@@ -117,6 +117,15 @@ def test_a_resumed_run_wants_the_same_devices(tmp_path, caplog):
     serve_in(village, toy(*BLIND, "rounds=2"), tmp_path / "run")
     assert "a device is refused: device 5 is none of this run's 2 devices" in caplog.messages
     assert not load_records(tmp_path / "run")[1].left_out
+
+
+@pytest.mark.parametrize("text", ["{}", "[1]", '{"devices": [{"id": 1}]}', '{"devices": ['])
+def test_a_fleet_that_cannot_be_read_again_is_named(tmp_path, text):
+    nodes = [own_node(tmp_path, 0, "ink", 0.0), own_node(tmp_path, 1, "paint", 0.5)]
+    serve_in(Village(nodes), toy(*BLIND, "rounds=1"), tmp_path / "run")
+    (tmp_path / "run" / "allocation.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"allocation\.json (is damaged|cannot be read)"):
+        serve_in(Village(nodes), toy(*BLIND, "rounds=2"), tmp_path / "run")
 
 
 def test_a_server_with_test_pictures_tests_on_them(tmp_path):

@@ -24,7 +24,8 @@ from dapperfl.flower.terms import terms_of
 from dapperfl.lab.build import build_on
 from dapperfl.lab.config import Config
 from dapperfl.lab.experiment import Experiment, finished_summary, opened
-from dapperfl.lab.folder import RunFolder, read_json
+from dapperfl.lab.folder import RunFolder
+from dapperfl.lab.records import read_devices
 from dapperfl.lab.resolve import resolve
 from dapperfl.lab.world import known_world, settled
 from dapperfl.runtime.inbox import Inbox
@@ -135,7 +136,7 @@ class Assembly:
         """Return the devices that are known beforehand, from the config or the run so far."""
         if self.world.devices or not self.folder.allocation.exists():
             return self.world.devices
-        return tuple(Device(**row) for row in read_json(self.folder.allocation)["devices"])
+        return read_devices(self.folder)
 
     def _wait(self, wanted: int, planned: Collection[Device]) -> None:
         roster, patience = self.roster, self.config.deploy.patience
