@@ -8,7 +8,7 @@ import pytest
 
 from dapperfl.errors import RunError
 from dapperfl.flower.address import Address
-from dapperfl.flower.certificates import Certificates
+from dapperfl.flower.certificates import Certificates, make_certificates, public_keys
 from dapperfl.flower.place import Place
 from dapperfl.flower.processes import Child
 from dapperfl.flower.serving import Door, _News, _Watch
@@ -132,3 +132,12 @@ def test_the_superlink_is_told_about_security():
     assert "--insecure" not in words
     assert "--enable-supernode-auth" in words
     assert words[words.index("--ssl-keyfile") + 1] == "/c/server.key"
+
+
+def test_a_key_that_lies_there_twice_is_registered_once(tmp_path):
+    files = make_certificates(tmp_path, ["localhost"], 2)
+    copy = files.devices / "copy of device-0.pub"
+    copy.write_bytes(files.device_key(0).with_suffix(".pub").read_bytes())
+    door = Door(Address("0.0.0.0", 8443), files, files.devices)
+    assert len(public_keys(files.devices)) == 3
+    assert len(door.public_keys()) == len(set(door.public_keys())) == 2

@@ -51,8 +51,8 @@ class Door:
         return None if self.certificates is None else self.certificates.authority
 
     def public_keys(self) -> list[bytes]:
-        """The keys of the devices that are let in."""
-        return [] if self.keys is None else list(public_keys(self.keys).values())
+        """The keys of the devices that are let in, each once: Flower takes none twice."""
+        return [] if self.keys is None else [*dict.fromkeys(public_keys(self.keys).values())]
 
     def check(self) -> None:
         """Refuse certificates that no server can start with; see `check_server`."""
