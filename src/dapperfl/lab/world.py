@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dapperfl.core.messages import Device
-from dapperfl.data.benchmark import Federation
+from dapperfl.data.benchmark import Benchmark, Federation
 from dapperfl.errors import ConfigError
 from dapperfl.lab.build import load_benchmark, load_federation
 from dapperfl.lab.config import Config
@@ -38,8 +38,16 @@ def known_world(config: Config) -> Federation:
         if len(deploy.classes) < 2:
             raise ConfigError(f"deploy.classes = {list(deploy.classes)}: expected at least two")
         return Federation((), {}, {}, deploy.classes, MEAN, STD, picture=deploy.picture)
-    benchmark = load_benchmark(config.data)
-    return Federation(
+    return _tested_on(load_benchmark(config.data))
+
+
+def _tested_on(benchmark: Benchmark) -> Federation:
+    """Return the world of a server that has test pictures, and devices that bring the others.
+
+    Raises:
+        ConfigError: Pictures that devices read from files cannot look like those.
+    """
+    world = Federation(
         devices=(),
         train={},
         test={name: domain.test for name, domain in benchmark.domains.items()},
@@ -49,6 +57,14 @@ def known_world(config: Config) -> Federation:
         flip=benchmark.flip,
         pad=benchmark.pad,
     )
+    if world.shape != (3, *world.shape[-1:] * 2):
+        found = " × ".join(map(str, world.shape))
+        raise ConfigError(
+            "deploy.own_folders = true: devices read pictures of 3 channels and squash them to "
+            f"squares, but those of {benchmark.name} are {found}; use a benchmark of such "
+            "pictures, or deploy.classes and no test pictures"
+        )
+    return world
 
 
 def settled(world: Federation, devices: Iterable[Device]) -> Federation:
