@@ -1,8 +1,9 @@
 """The ServerApp as Flower calls it: its folder from the environment, its end in a file."""
 
 import pytest
+import torch
 from flwr.app import Context, RecordDict
-from tests.flower.village import Village, nodes_of, toy
+from tests.flower.village import Village, assembled, nodes_of, toy
 
 from dapperfl.errors import ConfigError, RunError
 from dapperfl.flower import server_app
@@ -99,3 +100,17 @@ def test_more_devices_than_there_can_be_are_not_waited_for(served, tmp_path, set
         served(village, config)
     assert village.clock.at < config.deploy.patience
     assert not (tmp_path / "run" / "rounds.jsonl").exists()
+
+
+def test_a_compact_net_whose_devices_are_gone_says_that_nobody_measured_it(tmp_path, caplog):
+    config = toy("rounds=1", "net=resnet10", "method=heterofl", "method.bn_statistics=recalibrate")
+    village = Village(nodes_of(config, tmp_path))
+    simulator = assembled(village, config, tmp_path / "run")
+    (record,) = simulator.rounds()
+    measured = simulator.compact(record.snapshot.server, 0.4)
+    assert "nobody measured" not in caplog.text
+    village.nodes.clear()
+    left = simulator.compact(record.snapshot.server, 0.4)
+    assert "in the compact net of rho = 0.4 (device 2: the device is not connected)" in caplog.text
+    name = next(each for each in left.weights if each.endswith("running_var"))
+    assert not torch.equal(measured.weights[name], left.weights[name])

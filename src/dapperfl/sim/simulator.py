@@ -263,7 +263,10 @@ class Simulator:
         if self.measures and small.model.submodel.kept:
             level = [each for each in self.federation.devices if each.rho == rho]
             some = self._some(level, generator(self.seed, "compact"))
-            moments = (m for m in self._measure(small, some) if isinstance(m, Moments))
+            replies = list(self._measure(small, some))
+            moments = [each for each in replies if isinstance(each, Moments)]
+            if not moments:
+                _tell_unmeasured(rho, [each for each in replies if isinstance(each, LeftOut)])
             small = recalibrate(small, moments)
         return small.model
 
@@ -304,6 +307,16 @@ class Simulator:
             pad=world.pad,
             flip=world.flip,
         )
+
+
+def _tell_unmeasured(rho: float, left_out: Sequence[LeftOut]) -> None:
+    """Say of a compact model that its statistics are not its own."""
+    why = "".join(f" (device {out.device.id}: {out.reason})" for out in left_out[:1])
+    logger.warning(
+        "nobody measured batch norm in the compact net of rho = %g%s: it has the statistics of "
+        "the whole one, and may be worse for it",
+        *(rho, why),
+    )
 
 
 def _rejoined(first: list[ClientUpdate], rest: Iterator[ClientUpdate]) -> Iterator[ClientUpdate]:
