@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.flower.village import toy
 
-from dapperfl.errors import MessageError
+from dapperfl.errors import ConfigError, MessageError
 from dapperfl.flower.kit import NET_LIMIT, build_kit
 from dapperfl.flower.terms import Terms, read_terms, terms_of
 from dapperfl.lab.config import to_toml
@@ -24,6 +24,27 @@ def test_they_come_back_as_they_went():
     config = TERMS.read_config(TRUSTED)
     assert config == toy()  # all but where the server's data lies
     assert b"private" not in TERMS.encode()
+
+
+def test_one_mean_for_all_channels_is_told_for_each():
+    world = replace(known_world(toy()), mean=(0.4,), std=(0.25,))
+    terms = terms_of(CONFIG, world, "run-1")
+    assert (terms.mean, terms.std) == ((0.4,) * 3, (0.25,) * 3)
+    assert read_terms(terms.encode()) == terms
+
+
+@pytest.mark.parametrize(
+    ("classes", "words"),
+    [
+        ((), 'no device would take this run: the "classes"'),
+        ((1, 2), 'no device would take this run: the "classes"'),
+        (tuple(f"{'x' * 60} {n}" for n in range(20_000)), "shorter names"),
+    ],
+)
+def test_what_no_device_would_take_is_refused_by_the_server(classes, words):
+    world = replace(known_world(toy()), classes=classes)
+    with pytest.raises(ConfigError, match=words):
+        terms_of(CONFIG, world, "run-1")
 
 
 def changed(**facts) -> bytes:

@@ -7,7 +7,7 @@ each message can be handled by a new process.
 import json
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any
@@ -133,15 +133,35 @@ def _refuse_code(table: Mapping[str, Any], trusted: Collection[str]) -> None:
 
 
 def terms_of(config: Config, world: "Federation", run: str) -> Terms:
-    """Return what devices are told; where the server keeps its data is not their business."""
+    """Return what devices are told; where the server keeps its data is not their business.
+
+    Raises:
+        ConfigError: No device would take it.
+    """
     public = replace(config, data=replace(config.data, root=None))
-    return Terms(
+    terms = Terms(
         run=run,
         config=to_toml(public),
         classes=tuple(world.classes),
         picture=world.shape,
-        mean=tuple(map(float, world.mean)),
-        std=tuple(map(float, world.std)),
-        flip=world.flip,
+        mean=_by_channel(world.mean, world.shape[0]),
+        std=_by_channel(world.std, world.shape[0]),
+        flip=bool(world.flip),
         pad=world.pad,
     )
+    try:
+        _check(terms)
+    except MessageError as error:
+        raise ConfigError(f"no device would take this run: {error}") from error
+    if (size := len(terms.encode())) > LIMIT:
+        raise ConfigError(
+            f"what devices are told of the run has {size} bytes, and they take {LIMIT} at most; "
+            "give its classes shorter names"
+        )
+    return terms
+
+
+def _by_channel(numbers: Sequence[float], channels: int) -> tuple[float, ...]:
+    """Return a number for each channel; a single one is for all."""
+    found = tuple(map(float, numbers))
+    return found * channels if len(found) == 1 else found
