@@ -38,6 +38,10 @@ def with_tensors(change: Callable[[torch.Tensor], torch.Tensor], dtype: torch.dt
     return changed
 
 
+def _much(tensor: torch.Tensor) -> float:
+    return 200.0 if tensor.numel() > 99 else 1.0  # styles must pass: weights are looked at later
+
+
 def saved(data: bytes, state: Path) -> bytes:
     """Keep an honest reply for later, and send another device's."""
     (state / "saved").write_bytes(data)
@@ -57,7 +61,7 @@ KINDS: dict[tuple[int, int], tuple[Callable[[bytes, Path], bytes], str]] = {
     (2, 2): (with_facts(num_samples=10**9), "1000000000"),
     (2, 3): (with_facts(num_samples=0), "num_samples|samples"),
     (3, 1): (with_tensors(lambda each: each * torch.nan, torch.float32), "nan|finite"),
-    (3, 2): (with_tensors(lambda each: each * 200, torch.float32), "norm"),  # styles pass
+    (3, 2): (with_tensors(lambda each: each * _much(each), torch.float32), "norm"),
     (3, 3): (with_tensors(lambda each: each[:-1], torch.float32), "shape|entries|numbers"),
 }
 

@@ -26,7 +26,7 @@ from dapperfl.core.messages import ClientUpdate, LocalModel
 from dapperfl.core.net import Batch
 from dapperfl.core.scores import l1_scores
 from dapperfl.core.state import State
-from dapperfl.core.styles import OWN
+from dapperfl.core.styles import OWN, style_of
 from dapperfl.core.submodel import Submodel
 from dapperfl.errors import ConfigError, MessageError
 from dapperfl.methods.fedavg import FedAvg
@@ -41,6 +41,7 @@ from dapperfl.runtime.guard import (
     check_task,
     check_update,
     expected_shared,
+    knowing_pictures,
 )
 from dapperfl.runtime.local import Trade
 from dapperfl.runtime.optimiser import TrainSettings
@@ -338,3 +339,17 @@ def test_a_style_that_no_picture_has_is_refused(beyond):
 def test_settings_have_ranges(wrong):
     with pytest.raises(ConfigError, match=r"guard\."):
         GuardSettings(**wrong)
+
+
+def test_any_pictures_have_a_style_that_is_believed_and_nothing_else_has():
+    mean, std = (0.1, 0.5, 0.9), (0.2, 0.25, 0.3)
+    most = knowing_pictures(SETTINGS, mean, std).max_style
+    assert most == pytest.approx(4.5, rel=0.01)  # white in the first channel
+    bytes_ = torch.zeros(4, 3, 8, 8)
+    bytes_[1], bytes_[2, :, ::2] = 255, 255  # black, white, stripes, and half of it
+    bytes_[3, :, :4] = 255
+    scaled = (bytes_ / 255 - torch.tensor(mean).view(3, 1, 1)) / torch.tensor(std).view(3, 1, 1)
+    for some in ([0], [1], [2], [3], [0, 1], [0, 2], [0, 1, 2, 3]):
+        style = style_of([Batch(scaled[some], torch.zeros(len(some)))])[OWN]
+        assert float(style.abs().max()) <= most
+    assert knowing_pictures(GuardSettings(max_style=2.0), mean, std).max_style == 2.0

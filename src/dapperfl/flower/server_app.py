@@ -28,6 +28,7 @@ from dapperfl.lab.folder import RunFolder
 from dapperfl.lab.records import read_devices
 from dapperfl.lab.resolve import resolve
 from dapperfl.lab.world import known_world, settled
+from dapperfl.runtime.guard import knowing_pictures
 from dapperfl.runtime.inbox import Inbox
 from dapperfl.runtime.wire import Codec
 from dapperfl.sim.simulator import Simulator
@@ -97,9 +98,8 @@ class Assembly:
         codec = Codec.of(simulator.net, simulator.graph, fp16=config.deploy.fp16)
         run, ledger = self.kit.terms.run, self.desk.read_ledger()
         known = not config.deploy.devices_bring_pictures
-        self.inbox = Inbox(
-            codec, run, settings=config.deploy.guard, ledger=ledger, known_samples=known
-        )
+        guard = knowing_pictures(config.deploy.guard, self.kit.terms.mean, self.kit.terms.std)
+        self.inbox = Inbox(codec, run, settings=guard, ledger=ledger, known_samples=known)
         images = torch.zeros(2, *world.shape, device=simulator.device)
         example = Batch(images, torch.zeros(2, dtype=torch.int64, device=simulator.device))
         trade = replace(self.kit.trade, template=simulator.net)

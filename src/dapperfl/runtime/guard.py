@@ -8,7 +8,7 @@ paper's settings stays below 3, even that of a narrow net on a dozen pictures; t
 about to diverge was seen to reach 60. A hundred is absurd; `clip` is for those who want less.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isfinite
 
@@ -35,6 +35,7 @@ from dapperfl.settings import Range, check_settings, setting
 
 LARGEST_METRIC = 3.5e38  # that of float32: no honest loss is larger, and no mean can overflow
 MOMENT_SLACK = 1e-6  # relative: what rounding may take from a second moment
+STYLE_SLACK = 1e-3  # relative: what rounding may add to a mean or deviation of white pictures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,6 +132,23 @@ def check_moments(moments: Moments, task: StatisticsTask, settings: GuardSetting
         if bool((variance < 0).any()):
             raise MessageError(f'"{name}" has a negative variance')
     return moments
+
+
+def knowing_pictures(
+    settings: GuardSettings, mean: Sequence[float], std: Sequence[float]
+) -> GuardSettings:
+    """Return settings that believe no style which pictures of bytes, so normalised, cannot have.
+
+    All devices train in the styles of all. One that is far off would spoil honest updates, and
+    their devices be put aside.
+
+    Args:
+        settings: What is believed of any pictures.
+        mean: What is taken from each channel once bytes are within 0 and 1.
+        std: What it is divided by then.
+    """
+    most = max(max(abs(m), abs(1 - m)) / s for m, s in zip(mean, std, strict=True))
+    return replace(settings, max_style=min(settings.max_style, most * (1 + STYLE_SLACK)))
 
 
 def check_rounding(rounding: Rounding) -> Rounding:
