@@ -34,7 +34,7 @@ def foreign() -> Foreign:
     if numpy is None:
         return random.getstate(), None
     kind, key, *place = numpy.random.get_state()
-    return random.getstate(), (kind, key.tolist(), *place)
+    return random.getstate(), (kind, key.tobytes(), *place)  # bytes: read at every step of a CPU
 
 
 def set_foreign(state: Foreign) -> None:
@@ -42,7 +42,9 @@ def set_foreign(state: Foreign) -> None:
     plain, numpys = state
     random.setstate(plain)
     if numpys is not None:
-        sys.modules["numpy"].random.set_state(numpys)
+        numpy = sys.modules["numpy"]
+        kind, key, *place = numpys
+        numpy.random.set_state((kind, numpy.frombuffer(key, numpy.uint32), *place))
 
 
 @contextmanager
