@@ -5,6 +5,7 @@ import operator
 import pytest
 import torch
 from tests.core import zoo, zoo_odd
+from tests.core.counting import work_of
 from tests.core.made import Made, conv
 from tests.core.zoo_cuts import GRAPHS
 from torch import nn
@@ -14,6 +15,8 @@ from torch.overrides import TorchFunctionMode
 from dapperfl import nets
 from dapperfl.core.calls import Call, canonical_name
 from dapperfl.core.channels import ChannelGraph
+from dapperfl.core.cost import cost
+from dapperfl.core.scores import ordered_scores
 from dapperfl.core.tracing import new_trace, watch
 from dapperfl.nets.resnet import ResNet
 
@@ -86,7 +89,24 @@ def test_layers_under_no_grad_cost_no_gradient():
     ]  # fmt: skip
 
 
-def test_frozen_weights_and_normalised_inputs_do_not_change_the_count():
+def test_layers_that_do_not_train_cost_no_gradient_of_their_own():
+    def forward(net, x):
+        return net.fc(net.c(net.b(net.a(x))).mean((2, 3)))
+
+    net = Made(forward, a=conv(3, 8), b=conv(8, 8), c=conv(8, 8), fc=nn.Linear(8, 5))
+    net.a.requires_grad_(False)
+    net.c.requires_grad_(False)
+    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8))
+    assert [(work.weight, work.first, work.learnt) for work in graph.arithmetic] == [
+        ("a.weight", True, False), ("b.weight", True, True), ("c.weight", False, False),
+        ("fc.weight", False, True),
+    ]  # fmt: skip
+    submodel = ordered_scores(graph).keep(dict.fromkeys(graph.groups, 4))
+    macs, flops = work_of(submodel.shrink(net), torch.rand(2, 3, 8, 8))
+    assert (cost(submodel).macs, cost(submodel).train_flops) == (macs, flops)
+
+
+def test_nets_frozen_as_a_whole_and_normalised_inputs_do_not_change_the_count():
     net = zoo.ResNet()
     graph = ChannelGraph.trace(net, net.example())
     assert (

@@ -86,8 +86,10 @@ class ChannelGraph:
         """
         _check_parts(net)
         net = _own_copy(net).eval()
-        for parameter in filter(Tensor.is_floating_point, net.parameters()):
-            parameter.requires_grad_(True)
+        learnable = list(filter(Tensor.is_floating_point, net.parameters()))
+        if not any(parameter.requires_grad for parameter in learnable):  # a net to look at
+            for parameter in learnable:
+                parameter.requires_grad_(True)
         batch = example[:1].detach().repeat(2, *[1] * (example.dim() - 1))
         with private_rng(batch.device):
             trace, head = _watched(copy_net(net), batch)
