@@ -53,6 +53,35 @@ def test_pictures_that_a_net_cannot_take_are_named():
         prepared(FedAvg(), small, torch.zeros(1, 3, 2, 2))
 
 
+class InPlace(TinyNet):
+    """Changes in place what its gradient needs."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x).exp()
+        return out.mul_(out)
+
+
+class Detached(TinyNet):
+    """Learns nothing in training."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x)
+        return out.detach() if self.training else out
+
+
+@pytest.mark.parametrize(
+    ("net", "words"),
+    [
+        (InPlace(), "cannot be trained: .*inplace"),
+        (Detached(), "cannot be trained: .*no parameter that wants a gradient"),
+        (TinyNet().requires_grad_(False), "no parameter that wants a gradient; set requires_grad"),
+    ],
+)
+def test_a_net_without_a_gradient_is_refused(net, words):
+    with pytest.raises(ConfigError, match=words):
+        prepared(FedAvg(), net, EXAMPLE)
+
+
 def test_looking_at_a_net_changes_neither_it_nor_random_numbers():
     net = tiny_net().train()
     before, drawn = copy.deepcopy(net.state_dict()), torch.get_rng_state()

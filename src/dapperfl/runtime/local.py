@@ -98,7 +98,7 @@ def _check_logits(net: nn.Module, example: Tensor, classes: int) -> None:
     for training in (False, True):
         mode = "training" if training else "evaluation"
         try:
-            with private_rng(example.device), torch.no_grad():
+            with private_rng(example.device), torch.set_grad_enabled(training):
                 out = copy_net(net).train(training)(batch)
         except Exception as error:  # whatever a user's forward may raise
             raise ConfigError(
@@ -116,6 +116,20 @@ def _check_logits(net: nn.Module, example: Tensor, classes: int) -> None:
                 f"the net returns {out.shape[1]} logits, but there are {classes} classes; give its "
                 "last layer as many outputs (a factory may name num_classes)"
             )
+    _check_gradient(out)
+
+
+def _check_gradient(logits: Tensor) -> None:
+    """Refuse a net that nothing can be learnt through."""
+    if not logits.requires_grad:
+        raise ConfigError(
+            "the net cannot be trained: its logits depend on no parameter that wants a gradient; "
+            "set requires_grad where it is to learn, and do not detach them"
+        )
+    try:
+        logits.sum().backward()  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        raise ConfigError(f"the net cannot be trained: {first_line(error)}") from error
 
 
 class PlainNet:
