@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 from tests.tiny import TinyNet, tiny_net
-from torch import Tensor
+from torch import Tensor, nn
 
 from dapperfl import nets
 from dapperfl.errors import ConfigError, TraceError
@@ -80,6 +80,25 @@ class Detached(TinyNet):
 def test_a_net_without_a_gradient_is_refused(net, words):
     with pytest.raises(ConfigError, match=words):
         prepared(FedAvg(), net, EXAMPLE)
+
+
+class Bilinear(TinyNet):
+    """Ends in an operation that torch does not cast on a CPU."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Bilinear(3, 3, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = super().forward(x)
+        squared: Tensor = self.last(out, out)
+        return squared
+
+
+def test_a_net_that_does_not_run_in_a_number_format_is_refused():
+    prepared(FedAvg(), Bilinear(), EXAMPLE)
+    with pytest.raises(ConfigError, match=r"in evaluation in bf16.*engine\.precision=fp32"):
+        prepared(FedAvg(), Bilinear(), EXAMPLE, 1, "bf16")
 
 
 def test_looking_at_a_net_changes_neither_it_nor_random_numbers():

@@ -58,10 +58,10 @@ def build_kit(terms: Terms, trusted: tuple[str, ...] = ()) -> Kit:
     net = build_net(config, num_classes=len(terms.classes), in_channels=terms.picture[0])
     example = torch.zeros(1, *terms.picture, device=device)
     method = config.method.build()
-    ready, graph = prepared(method, net, example, len(terms.classes))
     # A CPU has no tf32, and what it has is more exact.
     coarse = config.engine.precision == "tf32" and device == "cpu"
     precision: Precision = "fp32" if coarse else config.engine.precision
+    ready, graph = prepared(method, net, example, len(terms.classes), precision)
     trade = Trade(method, ready, config.train, precision, turns=can_turn(ready, example))
     return Kit(terms, config, trade, graph, Codec.of(ready, graph, fp16=config.deploy.fp16))
 

@@ -71,14 +71,18 @@ class Trade:
 
 
 def prepared(
-    method: Method, net: nn.Module, example: Tensor, classes: int = 1
+    method: Method,
+    net: nn.Module,
+    example: Tensor,
+    classes: int = 1,
+    precision: Precision = "fp32",
 ) -> tuple[nn.Module, ChannelGraph]:
     """Return the net that a method trains, where the example is, and the net's graph.
 
     Raises:
         TraceError: If the net cannot be traced, or does not take such pictures.
-        ConfigError: If it does not return a logit for each class at least, or has no representation
-            where one is needed.
+        ConfigError: If it does not return a logit for each class at least, has no representation
+            where one is needed, or does not run in this number format.
     """
     plain = ChannelGraph.trace(net.to(example.device), example)
     if method.needs_representation and plain.head is None:
@@ -88,22 +92,26 @@ def prepared(
             "method or settings without it, such as fedavg or, for dapperfl, method.gamma=0"
         )
     ready = method.prepare(net, plain.head).to(example.device)
-    _check_logits(ready, example, classes)
+    _check_logits(ready, example, classes, precision)
     return ready, plain if ready is net else ChannelGraph.trace(ready, example)
 
 
-def _check_logits(net: nn.Module, example: Tensor, classes: int) -> None:
+def _check_logits(net: nn.Module, example: Tensor, classes: int, precision: Precision) -> None:
     """Refuse a net whose answer no method can learn from, in training or in evaluation."""
     batch = example[:1].repeat(2, *[1] * (example.dim() - 1))
     for training in (False, True):
         mode = "training" if training else "evaluation"
         try:
-            with private_rng(example.device), torch.set_grad_enabled(training):
+            cast = autocast(precision, example.device)
+            with private_rng(example.device), torch.set_grad_enabled(training), cast:
                 out = copy_net(net).train(training)(batch)
         except Exception as error:  # whatever a user's forward may raise
+            where, way_on = mode, ""
+            if precision == "bf16":
+                where, way_on = f"{mode} in bf16", "; try engine.precision=fp32"
             raise ConfigError(
-                f"the net does not run in {mode}, with what the method adds to it: "
-                f"{first_line(error)}"
+                f"the net does not run in {where}, with what the method adds to it: "
+                f"{first_line(error)}{way_on}"
             ) from error
         if not isinstance(out, Tensor) or out.dim() != 2:
             found = tuple(out.shape) if isinstance(out, Tensor) else f"a {type(out).__name__}"

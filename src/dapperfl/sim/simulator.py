@@ -131,7 +131,8 @@ class Simulator:
         self.seed, self.num_rounds, self.participation = seed, rounds, participation
         self.device, self.threads, self.min_replies = device, threads, min_replies
         example = torch.zeros(1, *federation.shape, device=device)
-        self.net, self.graph = prepared(method, net, example, len(federation.classes))
+        classes = len(federation.classes)
+        self.net, self.graph = prepared(method, net, example, classes, precision)
         self.measures = method.statistics == "recalibrate" and any(norm_layers(self.net))
         self.cohort_size = max(1, round(participation * len(federation.devices)))
         self.data = Holdings(federation.train, self._batches, RECENT_COHORTS * self.cohort_size)
