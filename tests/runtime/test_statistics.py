@@ -69,6 +69,36 @@ def test_a_pass_draws_nothing_and_can_be_repeated():
     assert torch.equal(rng, torch.get_rng_state())
 
 
+class KeepsStatistics(nn.Module):
+    """Never trains the statistics of its first norm, as nets that are fine-tuned do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
+        self.fc = nn.Linear(3, 3)
+
+    def train(self, mode=True):
+        super().train(mode)
+        self.first.eval()
+        return self
+
+    def forward(self, x):
+        return self.fc(self.second(self.first(x)).mean((2, 3)))
+
+
+def test_statistics_that_a_net_does_not_train_stay():
+    net = KeepsStatistics()
+    kept = torch.tensor([0.3, 1.7, -2.0])
+    net.first.running_mean = kept.clone()
+    net.first.running_var = kept.square()
+    task = task_for(net)
+    moments = measured(net, Batches(tiny_examples(10), batch_size=4), task)
+    after = recalibrate(ServerState(0, task.model, ()), [moments]).weights
+    assert torch.allclose(after["first.running_mean"], kept)
+    assert torch.allclose(after["first.running_var"], kept.square())
+    assert not torch.allclose(after["second.running_mean"], torch.zeros(3))
+
+
 def test_moments_are_pooled_by_samples():
     # means 1 and 3 with 10 and 30 samples: 2.5; second moments 2 and 13: 10.25; variance 4
     device = Device(0, "light", 0.0, 1)

@@ -38,9 +38,12 @@ def normalising_by_batch(net: nn.Module) -> None:
     """Make norm layers work as in training, and everything else as in evaluation, for good.
 
     So no random number is drawn, and the running statistics are always those of the last batch.
+    Layers that the net's own `train()` leaves in evaluation mode keep the statistics they have.
     """
+    net.train()
+    learning = [layer for _, layer in norm_layers(net) if layer.training]
     net.eval()
-    for _, layer in norm_layers(net):
+    for layer in learning:
         layer.training = True
         layer.momentum = 1.0
 
