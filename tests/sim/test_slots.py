@@ -1,5 +1,6 @@
 """Whole rounds in slots that are filled, copied and cut end to end, as on a GPU."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from tests.contracts.worlds import federation
 from tests.sim.test_graphs import assert_alike, rounds
+from tests.tiny import tiny_net
 from torch import Tensor, nn
 
 from dapperfl.core import flat
@@ -14,6 +16,7 @@ from dapperfl.core.messages import LocalModel
 from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.methods.fedavg import FedAvg
 from dapperfl.runtime.local import Trade
+from dapperfl.sim import slots
 from dapperfl.sim.graphs import GraphRunner
 from dapperfl.sim.loop import LoopRunner
 
@@ -85,6 +88,52 @@ def test_tensors_that_a_net_puts_in_the_places_of_its_own_are_kept(kinds, monkey
     assert_alike(ours, theirs, 0.0)
     before, after = Averages().state_dict(), ours[-1].snapshot.server.weights
     assert all(not torch.equal(after[name], before[name]) for name in ("mean", "book.weight"))
+
+
+class Cools(nn.Module):
+    """Has a temperature that falls with every batch, and notes the size of its features."""
+
+    def __init__(self):
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            self.conv, self.fc = nn.Conv2d(3, 4, 3), nn.Linear(4, 3)
+        self.heat, self.size = 2.0, None
+
+    def forward(self, x):
+        z = self.conv(x).relu()
+        self.size = z.shape[-1]
+        if self.training:
+            self.heat *= 0.9
+        return self.fc(z.mean((2, 3))) / self.heat
+
+
+@pytest.mark.parametrize("method", [FedAvg(), DapperFL(), DapperFL.from_preset("paper")])
+def test_every_client_begins_with_the_nets_own_numbers(method):
+    world = federation((0.0, 0.2, 0.0))
+    ours, theirs = (
+        rounds(method, runner, net=Cools, federation=world) for runner in (GraphRunner, LoopRunner)
+    )
+    assert_alike(ours, theirs, 0.0)
+
+
+@pytest.mark.parametrize(("kind", "refused"), [(Cools, True), (Averages, True), (tiny_net, False)])
+def test_a_step_that_moves_more_than_tensors_is_not_recorded(kind, refused, monkeypatch):
+    def run_once(step: Callable[[], None], pool: Any) -> Callable[[], None]:
+        step()  # as a recording does
+        return step
+
+    monkeypatch.setattr(slots, "record", run_once)
+    made = []
+
+    def runner(*facts: Any) -> GraphRunner:
+        made.append(GraphRunner(*facts))
+        return made[-1]
+
+    rounds(FedAvg(), runner, net=kind, federation=federation((0.0,)), rounds=1)
+    (slot,) = made[0].slots.idle[next(iter(made[0].slots.idle))]
+    (recorded,) = slot.recorded.values()
+    assert {step.refused for step in recorded.steps.values()} == {refused}
 
 
 def test_nor_do_they_where_nets_hold_channels_last(monkeypatch):

@@ -38,6 +38,7 @@ from dapperfl.sim.counters import Counters
 from dapperfl.sim.packed import Packed
 from dapperfl.sim.recordings import Recordings, Step
 
+_PLAIN = (bool, int, float, str, type(None))
 SIGNATURES = 4  # kinds of work whose recordings a slot keeps
 logger = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class Slot:
             for name, tensor in held.items()
             if tensor is not None
         ]
+        self.notes = self._notes()  # numbers outside tensors, as every client finds them
         self.net = Net(self.module, submodel.graph.head)
         self.device = next(self.module.parameters()).device
         turned = trade.turned
@@ -95,6 +97,7 @@ class Slot:
         if not all(map(attrgetter("training"), self.parts)):
             self.module.train()  # a report may have left it in evaluation mode
         self._put_back()  # a step that failed may have left others
+        self._take_back(self.notes)
         self.state.load(model.weights)
         if self.rest:
             overwrite(self.rest, model.submodel.rest(self.trade.template))
@@ -186,12 +189,16 @@ class Slot:
 
     def _record(self, step: Step, recorded: Recordings, work: Work) -> None:
         static = watched(recorded.static(work, step.reads))
+        before = self._notes()
         try:
             with self.luck.in_use(), self.counters.hidden():
                 play = record(partial(self._take, step.inputs, static), self.pool)
             if not static.seen <= step.reads:
                 raise CannotRecordError("it does not read the same every time")
+            if self._notes() != before:
+                raise CannotRecordError("the net counts in Python; a buffer could be recorded")
         except CannotRecordError as error:
+            self._take_back(before)
             self._refuse(step, str(error))
             if self.pool is not None:
                 self.pool = torch.cuda.graph_pool_handle()
@@ -202,6 +209,22 @@ class Slot:
         step.refused = True
         if self.device.type == "cuda":
             _tell_refused(type(self.trade.method).__name__, reason)
+
+    def _notes(self) -> list[dict[str, Any]]:
+        """Return the plain values that each part of the net holds, such as a counter."""
+        return [
+            {
+                name: value
+                for name, value in vars(part).items()
+                if name != "training" and isinstance(value, _PLAIN)
+            }
+            for part in self.parts
+        ]
+
+    def _take_back(self, notes: list[dict[str, Any]]) -> None:
+        """Let the parts of the net hold such values as they did."""
+        for part, values in zip(self.parts, notes, strict=True):
+            vars(part).update(values)
 
     def _put_back(self) -> list[str]:
         """Put the net's own tensors back where its forward has put others; return their names.
