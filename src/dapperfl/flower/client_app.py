@@ -9,7 +9,7 @@ from pathlib import Path
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from dapperfl.core.messages import ClientUpdate, LeftOut
+from dapperfl.core.messages import ClientUpdate
 from dapperfl.flower.device import Settings, holding_of, reason_of, work_on
 from dapperfl.flower.kit import NET_LIMIT, Kit, build_kit
 from dapperfl.flower.letters import letter, opened, part, refusal
@@ -91,8 +91,6 @@ def _work(content: RecordDict, settings: Settings, notes: Notes) -> RecordDict:
     if isinstance(reply, ClientUpdate):
         known = {"tested": 0, "correct": 0} | dict(reply.metrics)
         notes |= {name: known[name] for name in ("loss", "tested", "correct")}
-    elif isinstance(reply, LeftOut):
-        notes["error"] = reply.reason
     return letter({REPLY: part(data)})
 
 

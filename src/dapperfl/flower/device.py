@@ -3,8 +3,8 @@
 The work itself is the reference runner's, with one client.
 """
 
-import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from dapperfl.core.messages import (
     Assignment,
+    ClientUpdate,
     Device,
     LeftOut,
     Moments,
@@ -37,11 +38,10 @@ from dapperfl.lab.build import load_federation
 from dapperfl.runtime.evaluation import evaluate
 from dapperfl.runtime.frozen import FrozenNets
 from dapperfl.runtime.training import LARGE_BATCH, Trained
-from dapperfl.runtime.wire import Reply, Task
+from dapperfl.runtime.wire import Task
 from dapperfl.sim.loop import LoopRunner
 
 _SPOKEN = (MessageError, RunError, BudgetError, TraceError)  # their texts tell nothing private
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -136,24 +136,32 @@ def _federation(terms: Terms, settings: Settings) -> Federation:
 
 
 class DeviceRunner(LoopRunner):
-    """The reference runner, in one process for one device, that keeps its troubles private."""
+    """The reference runner, for one device whose owner is to hear all that goes wrong."""
+
+    trouble: Exception | None = None  # what ended the work
 
     def _train(self, work: Work) -> Trained:
-        try:
+        with self._noted():
             return super()._train(work)
-        except Exception as error:
-            raise _private(error) from None
 
     def _measure(self, task: StatisticsTask) -> Moments:
-        try:
+        with self._noted():
             return super()._measure(task)
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        try:
+            yield
         except Exception as error:
-            raise _private(error) from None
+            self.trouble = error
+            raise
 
-
-def _private(error: Exception) -> RunError:
-    logger.error("the work failed", exc_info=error)
-    return RunError(reason_of(error))
+    def only(self, replies: Iterator[ClientUpdate | Moments | LeftOut]) -> ClientUpdate | Moments:
+        """Return the one reply, or raise what was in its way."""
+        reply = next(replies)
+        if isinstance(reply, LeftOut):
+            raise self.trouble or RunError(reply.reason)
+        return reply
 
 
 def reason_of(error: Exception) -> str:
@@ -168,20 +176,25 @@ def reason_of(error: Exception) -> str:
     return f"the device failed with {kind}; its log says more"
 
 
-def work_on(task: Task, kit: Kit, holding: Holding, remembered: Remembered) -> Reply:
-    """Do what the server asks for; what is to be remembered is on the disk when this returns."""
+def work_on(
+    task: Task, kit: Kit, holding: Holding, remembered: Remembered
+) -> ClientUpdate | Moments:
+    """Do what the server asks for; what is to be remembered is on the disk when this returns.
+
+    Raises:
+        Exception: Whatever went wrong; see `reason_of` for what the server may hear of it.
+    """
     device = task.device.id
     data = {device: kit.batches(holding.train)}
     runner = DeviceRunner(kit.trade, data, kit.config.seed)
     if isinstance(task, StatisticsTask):
-        return next(runner.statistics([task]))
+        return runner.only(runner.statistics([task]))
     memory = remembered.before(task.round_num)
     here = kit.codec.cargo.here(memory)
     runner.memories = {device: here} if here else {}
     measured = _measured(task, kit, holding.aside)
-    reply = next(runner.train([task]))
-    if isinstance(reply, LeftOut):
-        return reply
+    reply = runner.only(runner.train([task]))
+    assert isinstance(reply, ClientUpdate)
     remembered.keep(task.round_num, runner.memories.get(device, {}))
     return replace(reply, metrics={**reply.metrics, **measured})
 
