@@ -179,7 +179,9 @@ def _readable(text: str) -> list[str]:
 
 def _told(row: dict[str, Any]) -> Iterator[str]:
     """Write one message that was worked on as a line; hellos are no work."""
-    if row.get("error"):
+    if row.get("error") and row["phase"] == "hello":  # a server asks once who somebody is
+        yield f"cannot take part: {row['error']}; when that is solved, stop this and join again"
+    elif row.get("error"):
         yield f"{row['phase']}, round {row.get('round', '-')}: failed: {row['error']}"
     elif row["phase"] == "train":
         tested = row.get("tested") or 0
