@@ -108,6 +108,18 @@ def test_a_domain_that_nobody_measured_keeps_its_last_figure(tmp_path):
     assert records[1].accuracy["paint"] == records[0].accuracy["paint"]
 
 
+def test_an_accuracy_that_nobody_measured_is_said_to_be_none_once(tmp_path, caplog):
+    nodes = [own_node(tmp_path, 0, "ink", 0.0), own_node(tmp_path, 1, "paint", 0.0)]
+    serve_in(Village(nodes), toy(*BLIND), tmp_path / "measured")
+    assert "has measured" not in caplog.text
+    nodes[1].settings["keep-aside"] = 0.0
+    serve_in(Village(nodes), toy(*BLIND), tmp_path / "run")
+    assert [line.accuracy["paint"] for line in load_records(tmp_path / "run")] == [0.0, 0.0]
+    told = [each for each in caplog.messages if "has measured" in each]
+    assert len(told) == 1
+    assert told[0].startswith("no device has measured the model on paint so far: its accuracy is")
+
+
 def test_a_resumed_run_wants_the_same_devices(tmp_path, caplog):
     nodes = [own_node(tmp_path, 0, "ink", 0.0), own_node(tmp_path, 1, "paint", 0.5)]
     serve_in(Village(nodes), toy(*BLIND, "rounds=1"), tmp_path / "run")

@@ -111,9 +111,11 @@ class Assembly:
     def run(self, experiment: Experiment) -> None:
         """Run the rounds that are missing, and finish."""
         self._tell_running()
+        told = False
         for _ in experiment.rounds():
             self.desk.write_ledger(self.inbox.ledger)
             self._tell_running()
+            told = told or _told_unmeasured(experiment)
         experiment.finish()
 
     def _tell_running(self) -> None:
@@ -157,3 +159,17 @@ class Assembly:
                 f"{len(roster.nodes)} of {wanted} devices joined within {patience:g} s{named}; "
                 "start the others, or ask for fewer with deploy.devices"
             )
+
+
+def _told_unmeasured(experiment: Experiment) -> bool:
+    """Warn if the accuracy of a domain is that of nothing; return whether that was said."""
+    if experiment.simulator.test:
+        return False
+    known = {domain for line in experiment.lines for domain in line.on_devices}
+    if unknown := sorted(set(experiment.simulator.measured) - known):
+        logger.warning(
+            "no device has measured the model on %s so far: its accuracy is shown as 0; let one "
+            "join with more pictures, or with --keep-aside above 0",
+            ", ".join(unknown),
+        )
+    return bool(unknown)
