@@ -3,13 +3,14 @@
 import logging
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from dapperfl.errors import CheckpointError
 from dapperfl.flower.place import Place
-from dapperfl.lab.folder import intact, read_json, write_json
+from dapperfl.lab.folder import explained, intact, read_json, strict_json, write_json
 from dapperfl.lab.notes import heard
 from dapperfl.runtime.facts import as_text
 from dapperfl.runtime.inbox import Ledger
@@ -28,7 +29,7 @@ class Desk:
         """Return what the run is called in its messages: the same after a resume, unlike others.
 
         Raises:
-            CheckpointError: The file that says so is damaged.
+            CheckpointError: The file that says so is damaged, or cannot be written.
         """
         path = self.place.folder / "run.json"
         if path.exists():
@@ -36,13 +37,29 @@ class Desk:
             with intact(path, f"{_REMEDY}: {without}"):
                 return str(read_json(path)["run"])
         name = f"run-{secrets.token_hex(12)}"
-        write_json(path, {"run": name})
+        with explained(self.place.out):
+            write_json(path, {"run": name})
         return name
 
     def tell(self, state: State, message: str = "", joined: int = 0) -> None:
-        """Say how it is going, for `dapperfl serve`."""
+        """Say how it is going, for `dapperfl serve`.
+
+        Raises:
+            CheckpointError: It cannot be written.
+        """
         facts = {"state": state, "message": as_text(message), "joined": joined}
-        write_json(self.place.status, facts)
+        with explained(self.place.out):
+            write_json(self.place.status, facts)
+
+    def tell_failure(self, message: str) -> None:
+        """Say why it has ended, even where a full disk is why: then over what was said before."""
+        try:
+            self.tell("failed", message)
+        except CheckpointError:
+            facts = {"state": "failed", "message": as_text(message), "joined": 0}
+            with suppress(OSError), self.place.status.open("r+b") as file:
+                file.write(strict_json(facts).encode())
+                file.truncate()
 
     def read_ledger(self) -> Ledger:
         """Return what was known of the devices' replies after the last complete round.
@@ -58,8 +75,13 @@ class Desk:
             return Ledger.from_json(read_json(path))
 
     def write_ledger(self, ledger: Ledger) -> None:
-        """Remember it for a process that takes over."""
-        write_json(self.place.ledger, ledger.to_json())
+        """Remember it for a process that takes over.
+
+        Raises:
+            CheckpointError: It cannot be written.
+        """
+        with explained(self.place.out):
+            write_json(self.place.ledger, ledger.to_json())
 
 
 @contextmanager

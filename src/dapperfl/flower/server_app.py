@@ -47,7 +47,7 @@ def main(grid: Grid, context: Context) -> None:
         try:
             serve(resolve(desk.place.config), out, Post(grid), desk)
         except BaseException as error:
-            desk.tell("failed", f"{error}" or type(error).__name__)
+            desk.tell_failure(f"{error}" or type(error).__name__)
             raise
 
 
