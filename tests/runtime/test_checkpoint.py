@@ -1,4 +1,5 @@
 import logging
+import resource
 from dataclasses import replace
 from pathlib import Path
 
@@ -183,3 +184,17 @@ def test_copies_under_other_names_are_left_alone(tmp_path):
     save_checkpoint(tmp_path, at_round(2))
     save_checkpoint(tmp_path, at_round(3))
     assert all((tmp_path / name).is_dir() for name in copies)
+
+
+def test_a_disk_that_takes_no_more_is_an_error_of_the_system(tmp_path):
+    save_checkpoint(tmp_path, at_round(1))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large.*tensors\.safetensors"):
+            save_checkpoint(tmp_path, at_round(2))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    found = load_checkpoint(tmp_path, at_round(0))
+    assert found is not None
+    assert found.server.round_num == 1

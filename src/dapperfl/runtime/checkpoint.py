@@ -6,6 +6,7 @@ only. The last two are kept: a damaged one is named in a warning, and the one be
 What clients remember is in `memory/`, each in a file of its own that is written once.
 """
 
+import errno
 import json
 import logging
 import os
@@ -52,7 +53,11 @@ def open_memory(folder: Path, *, limit: int = LIMIT, device: str = "cpu") -> Mem
 
 
 def save_checkpoint(folder: Path, snapshot: Snapshot) -> None:
-    """Write a snapshot so that it is there whole or not at all; older ones are removed."""
+    """Write a snapshot so that it is there whole or not at all; older ones are removed.
+
+    Raises:
+        OSError: The disk is full, or something else is in the way.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     round_num = snapshot.server.round_num
     for leftover in folder.glob(".round-*"):  # of a process that was killed while it wrote
@@ -61,7 +66,10 @@ def save_checkpoint(folder: Path, snapshot: Snapshot) -> None:
     work = folder / f".{_name(round_num)}.{os.getpid()}"
     work.mkdir()
     tensors = work / "tensors.safetensors"
-    save_file(_flatten(snapshot.server), tensors)
+    try:
+        save_file(_flatten(snapshot.server), tensors)
+    except SafetensorError as error:  # what it makes of an OSError
+        raise OSError(errno.EIO, str(error), str(tensors)) from error
     facts = {
         "schema": SCHEMA,
         "round": round_num,
