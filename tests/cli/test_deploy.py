@@ -67,6 +67,16 @@ def test_a_server_needs_its_certificates_and_keys(call):
     assert_refused(call(*serve, "--keys", "empty"), "no public key (*.pub) in empty")
 
 
+def test_more_devices_than_have_keys_are_not_waited_for(call):
+    call(*COMMANDS["certs"])  # for one
+    serve = ["serve", "--out", "out", "--certs", "made", "--set", "fleet.devices=4"]
+    words = "made/devices has the keys of 1 devices, but the run waits for 4; copy those"
+    assert_refused(call(*serve), words)
+    own = ["--set", 'deploy.classes=["a","b"]', "--set", "deploy.devices=2"]
+    assert_refused(call(*serve, *own), "but the run waits for 2")
+    assert not Path("out").exists()
+
+
 def test_a_used_folder_is_not_overwritten(call):
     Path("out").mkdir()
     Path("out/config.toml").write_text("rounds = 3")

@@ -25,9 +25,8 @@ from dapperfl.lab.build import build_on
 from dapperfl.lab.config import Config
 from dapperfl.lab.experiment import Experiment, finished_summary, opened
 from dapperfl.lab.folder import RunFolder
-from dapperfl.lab.records import read_devices
 from dapperfl.lab.resolve import resolve
-from dapperfl.lab.world import known_world, settled
+from dapperfl.lab.world import known_world, planned, settled, wanted
 from dapperfl.runtime.guard import knowing_pictures
 from dapperfl.runtime.inbox import Inbox
 from dapperfl.runtime.wire import Codec
@@ -125,38 +124,32 @@ class Assembly:
 
     def _joined(self) -> Federation:
         """Wait until enough devices are there, and settle who belongs to the run."""
-        planned = self._planned()
+        known = planned(self.world, self.folder)
         own = self.config.deploy.devices_bring_pictures
-        if planned:
-            self.roster.accept = only({each.id: each for each in planned}, samples=not own)
-        self._wait(self.config.deploy.devices or len(planned) or self.config.fleet.devices, planned)
-        fleet = planned or tuple(self.roster.devices[each] for each in self.roster.nodes)
+        if known:
+            self.roster.accept = only({each.id: each for each in known}, samples=not own)
+        self._wait(wanted(self.config, known), known)
+        fleet = known or tuple(self.roster.devices[each] for each in self.roster.nodes)
         self.roster.accept = only({each.id: each for each in fleet}, samples=not own)
         return settled(self.world, fleet)
 
-    def _planned(self) -> tuple[Device, ...]:
-        """Return the devices that are known beforehand, from the config or the run so far."""
-        if self.world.devices or not self.folder.allocation.exists():
-            return self.world.devices
-        return read_devices(self.folder)
-
-    def _wait(self, wanted: int, planned: Collection[Device]) -> None:
+    def _wait(self, number: int, known: Collection[Device]) -> None:
         roster, patience = self.roster, self.config.deploy.patience
         told: list[int] = []
 
         def enough() -> bool:
             if told != [len(roster.nodes)]:
                 told[:] = [len(roster.nodes)]
-                message = f"{len(roster.nodes)} of {wanted} devices have joined"
+                message = f"{len(roster.nodes)} of {number} devices have joined"
                 self.desk.tell("waiting", message, len(roster.nodes))
-            return len(roster.nodes) >= wanted
+            return len(roster.nodes) >= number
 
         roster.look(enough, patience)
         if not enough():
-            missing = [str(each.id) for each in planned if each.id not in roster.nodes]
+            missing = [str(each.id) for each in known if each.id not in roster.nodes]
             named = f"; missing: {', '.join(missing[:_NAMED])}" if missing else ""
             raise RunError(
-                f"{len(roster.nodes)} of {wanted} devices joined within {patience:g} s{named}; "
+                f"{len(roster.nodes)} of {number} devices joined within {patience:g} s{named}; "
                 "start the others, or ask for fewer with deploy.devices"
             )
 

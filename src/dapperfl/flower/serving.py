@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 
-from dapperfl.errors import CheckpointError, RunError
+from dapperfl.data.benchmark import Federation
+from dapperfl.errors import CheckpointError, ConfigError, RunError
 from dapperfl.flower.address import Address, why_silent
 from dapperfl.flower.app_folder import write_app
 from dapperfl.flower.certificates import Certificates, check_server, public_keys
@@ -29,7 +30,7 @@ from dapperfl.lab.config import Config, to_toml
 from dapperfl.lab.experiment import check_same_run, may_write, stored_config
 from dapperfl.lab.folder import RunFolder, read_json, write_atomically
 from dapperfl.lab.records import RoundLine, load_records
-from dapperfl.lab.world import known_world
+from dapperfl.lab.world import known_world, planned, wanted
 
 _START = 120.0  # seconds that the SuperLink, and then the ServerApp, may take to come up
 _PAUSE = 0.3
@@ -88,7 +89,13 @@ def serve(config: Config, out: Path, door: Door, *, resume: bool) -> Iterator[st
         check_same_run(stored_config(folder), config)
     door.check()
     keys = door.public_keys()
-    parts = _most_parts(config)  # what is wrong with it must show before anything is started
+    world = known_world(config)
+    parts = _most_parts(config, world)  # what is wrong with it must show before anything is started
+    if door.keys is not None and len(keys) < (most := wanted(config, planned(world, folder))):
+        raise ConfigError(
+            f"{door.keys} has the keys of {len(keys)} devices, but the run waits for {most}; copy "
+            "those of the others there, or ask for fewer with deploy.devices"
+        )
     with RunFolder(place.home).held("choose another --out"):
         end_stale(place.superlink.with_suffix(".pid"))
         require_port(door.address.host, door.address.port)
@@ -114,9 +121,9 @@ def serve(config: Config, out: Path, door: Door, *, resume: bool) -> Iterator[st
             yield from news.since(state)
 
 
-def _most_parts(config: Config) -> int:
+def _most_parts(config: Config, world: Federation) -> int:
     """Say of how many objects of Flower's an honest reply consists at most."""
-    kit = build_kit(terms_of(config, known_world(config), "size"), modules_of(config))
+    kit = build_kit(terms_of(config, world, "size"), modules_of(config))
     return ceil(reply_limit(kit.codec) / CHUNK) + _WRAPPING
 
 

@@ -4,7 +4,7 @@ With a benchmark the config says which devices there are, as in simulation. Wher
 their own folders, the fleet is who has joined when the run begins, and stays that.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from dapperfl.core.messages import Device
@@ -12,6 +12,8 @@ from dapperfl.data.benchmark import Benchmark, Federation
 from dapperfl.errors import ConfigError
 from dapperfl.lab.build import load_benchmark, load_federation
 from dapperfl.lab.config import Config
+from dapperfl.lab.folder import RunFolder
+from dapperfl.lab.records import read_devices
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as of any folder of pictures
 
@@ -70,3 +72,19 @@ def _tested_on(benchmark: Benchmark) -> Federation:
 def settled(world: Federation, devices: Iterable[Device]) -> Federation:
     """Return the world with the fleet that a run has from now on."""
     return replace(world, devices=tuple(sorted(devices, key=lambda device: device.id)))
+
+
+def planned(world: Federation, folder: RunFolder) -> tuple[Device, ...]:
+    """Return the devices that are known before any has joined, from the config or the run so far.
+
+    Raises:
+        CheckpointError: The run was begun, and who took part cannot be read.
+    """
+    if world.devices or not folder.allocation.exists():
+        return world.devices
+    return read_devices(folder)
+
+
+def wanted(config: Config, fleet: Collection[Device]) -> int:
+    """Say how many devices must have joined before the first round, of a fleet that is planned."""
+    return config.deploy.devices or len(fleet) or config.fleet.devices
