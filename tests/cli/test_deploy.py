@@ -77,6 +77,12 @@ def test_more_devices_than_have_keys_are_not_waited_for(call):
     assert not Path("out").exists()
 
 
+def test_local_fleet_has_one_word_for_how_many_devices_there_are(call):
+    result = call(*COMMANDS["local-fleet"], "--set", "fleet.devices=2")
+    assert_refused(result, "--devices says how many there are; leave out --set fleet.devices")
+    assert not Path("out").exists()
+
+
 def test_a_used_folder_is_not_overwritten(call):
     Path("out").mkdir()
     Path("out/config.toml").write_text("rounds = 3")

@@ -26,6 +26,8 @@ Insecure = Annotated[
     bool, typer.Option("--insecure", help="No encryption, and any device may join. For try-outs.")
 ]
 
+_DEVICES = "fleet.devices"
+
 
 def certs(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to; nothing is replaced.")],
@@ -104,7 +106,9 @@ def local_fleet(
     with flower():
         from dapperfl.flower.local_fleet import local_fleet as fleet
 
-        given = [*(settings or ()), f"fleet.devices={devices}"]
+        if any(each.partition("=")[0].strip() == _DEVICES for each in settings or ()):
+            raise ConfigError(f"--devices says how many there are; leave out --set {_DEVICES}")
+        given = [*(settings or ()), f"{_DEVICES}={devices}"]
         resolved = run_config(config, given, out, resume)
         _run(resolved, out, resume, lambda out: fleet(resolved, out, resume=resume, secure=secure))
 
