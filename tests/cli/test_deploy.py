@@ -124,6 +124,11 @@ def test_a_server_listens_somewhere(call):
         (["--id", "0", "--insecure", "--data", ".", "--domain", ""], "--domain: expected one"),
         (["--id", "0", "--insecure", "--data", ".", "--domain", "a\tb"], "--domain: expected one"),
         (["--id", "0", "--insecure", "--data", ".", "--domain", "x" * 301], "most 300 printable"),
+        (["--id", "0", "--insecure", "--data", ".", "--root", "."], "--root goes with --partition"),
+        (["--id", "0", "--insecure", "--partition", "--domain", "a"], "go with --data"),
+        (["--id", "0", "--insecure", "--partition", "--keep-aside", "0.5"], "go with --data"),
+        (["--id", str(2**63), "--insecure", "--partition"], "too large for a device's number"),
+        (["--id", "0", "--insecure", "--partition", "--state", "a\udcff"], "a\\udcff is not UTF-8"),
     ],
 )
 def test_a_device_that_cannot_join_says_why(call, words, reason):

@@ -12,6 +12,8 @@ from dapperfl.errors import ConfigError
 if TYPE_CHECKING:
     from dapperfl.flower.joining import Member
 
+_DOMAIN, _ASIDE = "own", 0.2  # of a device with pictures of its own, unless told otherwise
+_LARGEST = 2**63 - 1  # number that a server takes
 
 Address = Annotated[str, typer.Argument(metavar="HOST:PORT", help="Where the server is.")]
 Data = Annotated[
@@ -56,8 +58,8 @@ def join(
     root: Root = None,
     index: Index = None,
     rho: Rho = None,
-    domain: Domain = "own",
-    keep_aside: KeepAside = 0.2,
+    domain: Domain = _DOMAIN,
+    keep_aside: KeepAside = _ASIDE,
     certificate: Certificate = None,
     key: Key = None,
     insecure: Insecure = False,
@@ -82,6 +84,7 @@ def join(
         home = (state or Path("runs") / f"device-{number}").absolute()
         settings = {"device-id": number, "state": str(home), **source, **_level(rho, data)}
         settings |= {"modules": modules} if modules else {}
+        _require_text(settings)
         for line in joined(_member(address, home, settings, certificate, key, insecure)):
             typer.echo(line)
 
@@ -92,7 +95,14 @@ def _source(
     from dapperfl.flower.joining import check_domain
 
     if data is None:
+        if (domain, keep_aside) != (_DOMAIN, _ASIDE):
+            raise ConfigError(
+                "--domain and --keep-aside go with --data; a part of the benchmark has a domain, "
+                "and what it keeps aside is data.validation of the server"
+            )
         return {} if root is None else {"root": str(_require_folder(root))}
+    if root is not None:
+        raise ConfigError("--root goes with --partition; the pictures of this device are in --data")
     if not 0 <= keep_aside < 1:
         raise ConfigError(f"--keep-aside {keep_aside}: expected a share, at least 0 and below 1")
     check_domain(domain)
@@ -111,7 +121,10 @@ def _number(index: int | None, key: Path | None) -> int:
     ending = re.search(r"(\d+)$", key.stem) if key is not None else None
     if index is None and ending is None:
         raise ConfigError("give the device's number with --id")
-    return int(ending[1]) if index is None and ending else int(index or 0)
+    number = int(ending[1]) if index is None and ending else int(index or 0)
+    if number > _LARGEST:
+        raise ConfigError(f"{number} is too large for a device's number; give another with --id")
+    return number
 
 
 def _member(
@@ -146,3 +159,13 @@ def _require_folder(path: Path) -> Path:
     if not path.is_dir():
         raise ConfigError(f"there is no folder {path}")
     return path.absolute()
+
+
+def _require_text(settings: dict[str, str | int | float]) -> None:
+    """Refuse paths that no file of settings can hold."""
+    for value in settings.values():
+        try:
+            str(value).encode()
+        except UnicodeEncodeError as error:
+            shown = str(value).encode(errors="backslashreplace").decode()
+            raise ConfigError(f"{shown} is not UTF-8; rename it, or use a link to it") from error
