@@ -1,7 +1,8 @@
 """Which devices have joined, and behind which of Flower's nodes each one is.
 
 Flower's node numbers change; a device is known by the id in its own settings. Every node that is
-new is asked who it is. Who gives an id that another live node has, or does not fit the run, is
+new is asked who it is, and asked again if nothing comes: Flower delivers a message once, and a bad
+network may lose it. Who gives an id that another live node has, or does not fit the run, is
 refused; it may try again when it comes back.
 """
 
@@ -25,6 +26,7 @@ from dapperfl.runtime.wire import Codec
 
 TERMS, DEVICE = "terms", "device"
 HELLO = "query"  # Flower's kind of message
+AGAIN = 120.0  # seconds after which a node that has not said who it is is asked again
 logger = logging.getLogger(__name__)
 
 
@@ -51,6 +53,8 @@ class Roster:
     devices: dict[int, Device] = field(default_factory=dict)  # as they introduced themselves
     refused: int = 0  # introductions so far that were not accepted
     _asked: dict[str, tuple[int, float]] = field(default_factory=dict)  # node, until when
+    _greeted: dict[int, float] = field(default_factory=dict)  # nodes, and when they were asked last
+    _mute: set[int] = field(default_factory=set)  # nodes that left a question unanswered
     _unwanted: dict[int, int | None] = field(default_factory=dict)  # nodes, and whose id they want
 
     def look(self, enough: Callable[[], bool], seconds: float) -> None:
@@ -64,8 +68,13 @@ class Roster:
             self.post.sleep(PAUSE)
 
     def seek(self, wanted: Collection[int], seconds: float) -> None:
-        """Wait for devices that are missing, as long as some node has not said who it is."""
-        self.look(lambda: self.nodes.keys() >= set(wanted) or not self._asked, seconds)
+        """Wait for devices that are missing, as long as some new node has not said who it is."""
+
+        def enough() -> bool:
+            new = any(node not in self._mute for node, _ in self._asked.values())
+            return self.nodes.keys() >= set(wanted) or not new
+
+        self.look(enough, seconds)
 
     def _greet(self) -> None:
         live = self.post.nodes()
@@ -78,23 +87,43 @@ class Roster:
             for node, claimed in self._unwanted.items()
             if node in live and (claimed is None or claimed in self.nodes)
         }
-        busy = {node for node, _ in self._asked.values()}
-        for node in sorted(live - busy - set(self.nodes.values()) - self._unwanted.keys()):
-            content = letter({TERMS: part(self.terms)})
-            sent = self.post.send(node, HELLO, content, self.deadline)
-            if sent is not None:
-                self._asked[sent] = node, self.post.now() + self.deadline
+        self._greeted = {node: at for node, at in self._greeted.items() if node in live}
+        self._mute &= live
+        for node in sorted(live - set(self.nodes.values()) - self._unwanted.keys()):
+            self._ask(node)
+
+    def _ask(self, node: int) -> None:
+        """Ask a node who it is, unless it has been asked just now."""
+        now, before = self.post.now(), self._greeted.get(node)
+        if before is not None and now < before + AGAIN:
+            return
+        if before is not None:
+            self._note_silence(node, f"no reply within {now - before:.0f} s")
+        sent = self.post.send(node, HELLO, letter({TERMS: part(self.terms)}), self.deadline)
+        if sent is not None:
+            self._greeted[node], self._asked[sent] = now, (node, now + self.deadline)
 
     def _listen(self) -> None:
         for sent, (node, until) in list(self._asked.items()):
+            if sent not in self._asked:  # it has answered another one
+                continue
             content = self.post.fetch(sent)
             if content is None and self.post.now() >= until:
-                content = Silence("it does not say who it is")
-            if content is not None:
+                content = Silence(f"no reply within {self.deadline:g} s")
+            if isinstance(content, Silence):
                 del self._asked[sent]
+                self._note_silence(node, content.reason)
+            elif content is not None:
+                self._asked = {key: of for key, of in self._asked.items() if of[0] != node}
+                self._greeted.pop(node, None)  # it may have left since
                 self._take_in(node, content)
 
-    def _take_in(self, node: int, content: RecordDict | Silence | MessageError) -> None:
+    def _note_silence(self, node: int, reason: str) -> None:
+        if node not in self._mute:
+            logger.warning("a device has not said who it is (%s); it is asked again", reason)
+        self._mute.add(node)
+
+    def _take_in(self, node: int, content: RecordDict | MessageError) -> None:
         """Bind a node to the device that it says it is, or note why not."""
         taken = None
         try:
@@ -114,11 +143,9 @@ class Roster:
             *(device.id, device.domain, device.rho, device.num_samples),
         )
 
-    def _introduced(self, content: RecordDict | Silence | MessageError) -> Device:
+    def _introduced(self, content: RecordDict | MessageError) -> Device:
         if isinstance(content, MessageError):
             raise content
-        if isinstance(content, Silence):
-            raise MessageError(content.reason)
         if reason := refused(content):
             raise MessageError(f"it says: {reason}")
         return self.codec.decode_device(opened(content, {DEVICE: 3 * HEADER_LIMIT})[DEVICE])
