@@ -1,6 +1,7 @@
 """Devices with folders of their own, and a server that has no picture at all."""
 
 import json
+from unicodedata import normalize
 
 import numpy as np
 import pytest
@@ -166,6 +167,14 @@ def test_pictures_are_read_by_class(tmp_path):
     (tmp_path / "mine" / "red").rename(tmp_path / "mine" / "pink")
     with pytest.raises(DataError, match="no class of this run: pink"):
         load_folder(tmp_path / "mine", CLASSES, 6)
+
+
+@pytest.mark.parametrize(("there", "here"), [("NFC", "NFD"), ("NFD", "NFC")])
+def test_a_class_is_the_same_however_its_accents_are_stored(tmp_path, there, here):
+    write_pictures(tmp_path, 6, "x")
+    (tmp_path / "red").rename(tmp_path / normalize(here, "rosé"))
+    examples = load_folder(tmp_path, ("blue", "green", normalize(there, "rosé")), 6)
+    assert sorted(examples.labels.tolist()) == sorted(tiny_examples(6, "own", "x").labels.tolist())
 
 
 def test_a_folder_must_have_class_folders(tmp_path):

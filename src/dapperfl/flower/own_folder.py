@@ -1,6 +1,7 @@
 """A device's own pictures, `<folder>/<class>/<image>`, as the examples of a run."""
 
 import logging
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,8 @@ def load_folder(folder: Path, classes: Sequence[str], side: int) -> Examples:
         DataError: There are no such pictures, or folders that are no class.
     """
     found = find_labelled(folder)
-    unknown = sorted({picture.label for picture in found} - set(classes))
+    number = {_same(label): index for index, label in enumerate(classes)}
+    unknown = sorted({each.label for each in found if _same(each.label) not in number})
     if unknown:
         raise DataError(
             f"{folder} has folders that are no class of this run: {some(unknown)}; its classes are "
@@ -41,9 +43,14 @@ def load_folder(folder: Path, classes: Sequence[str], side: int) -> Examples:
         logger.warning("pictures that cannot be read are skipped: %s", some(bad))
     if not good:
         raise DataError(f"{folder} has no picture that can be read; expected <class>/<image> in it")
-    number = {label: index for index, label in enumerate(classes)}
     images = torch.from_numpy(read.images[good]).permute(0, 3, 1, 2).contiguous()
-    return Examples(images, torch.tensor([number[found[place].label] for place in good]))
+    labels = [number[_same(found[place].label)] for place in good]
+    return Examples(images, torch.tensor(labels))
+
+
+def _same(label: str) -> str:
+    """Write a name in one way: some systems store an accent apart from its letter."""
+    return unicodedata.normalize("NFC", label)
 
 
 def split(examples: Examples, share: float, seed: int, device: int) -> tuple[Examples, Examples]:
