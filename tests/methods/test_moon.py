@@ -3,7 +3,7 @@ from math import exp, log
 import pytest
 import torch
 from tests.methods.rig import server_of, work_for
-from tests.tiny import tiny_net
+from tests.tiny import TinyNet, tiny_net
 from torch.nn.functional import cosine_similarity, cross_entropy
 
 from dapperfl.core.net import Batch, Net
@@ -51,6 +51,24 @@ def test_the_objective_from_the_formula():
     contrast = -(near.exp() / (near.exp() + far.exp())).log().mean()
     expected = cross_entropy(logits, BATCH.y) + 0.7 * contrast
     assert ours.item() == pytest.approx(expected.item(), rel=1e-5)
+
+
+class WritesItsInput(TinyNet):
+    """Normalises pictures where they are."""
+
+    def forward(self, x):
+        return super().forward(x.sub_(0.5))
+
+
+def test_nets_that_write_into_their_input_all_see_the_same_pictures():
+    server, previous = server_of(Moon()), snapshot(tiny_net(8))
+    net, plain = WritesItsInput(), tiny_net(7)
+    net.load_state_dict(plain.state_dict())
+    ours = Moon().loss(Net(net, "fc"), BATCH, work_for(server, previous))
+    moved = Batch(BATCH.x - 0.5, BATCH.y)
+    theirs = Moon().loss(Net(plain, "fc"), moved, work_for(server, previous))
+    assert ours.item() == theirs.item()
+    ours.backward()
 
 
 def test_the_extra_forwards_leave_the_local_net_alone():

@@ -33,9 +33,10 @@ class Moon(MeasuringMethod):
         """Return cross-entropy plus mu times the contrast; none in a client's first round."""
         if self.mu == 0 or not work.memory:
             return super().loss(net, batch, work)
-        z, logits = net.split(batch.x)
-        to_global = net.at(work.model.weights, batch.x)
-        to_previous = net.at(work.memory, batch.x)
+        # Each net gets pictures of its own: some write into their input, such as x.sub_(mean).
+        z, logits = net.split(batch.x.clone())
+        to_global = net.at(work.model.weights, batch.x.clone())
+        to_previous = net.at(work.memory, batch.x.clone())
         return cross_entropy(logits, batch.y) + self.mu * self.contrast(z, to_global, to_previous)
 
     def contrast(self, z: Tensor, to_global: Tensor, to_previous: Tensor) -> Tensor:
