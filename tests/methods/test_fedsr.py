@@ -45,6 +45,13 @@ def test_cmi_by_hand_and_by_torch():
     assert value.item() == pytest.approx(terms.sum().item(), abs=1e-6)
 
 
+def test_cmi_of_several_positions_is_the_mean_of_theirs():
+    mean, sigma = torch.randn(4, 5, 6), torch.rand(4, 5, 6) + 0.1
+    gaussian = torch.randn(4, 6), torch.rand(4, 6) + 0.1
+    apart = [class_divergence(mean[:, i], sigma[:, i], gaussian) for i in range(5)]
+    assert torch.allclose(class_divergence(mean, sigma, gaussian), torch.stack(apart).mean())
+
+
 def test_cmi_is_zero_only_where_the_two_gaussians_agree():
     mean, sigma = torch.randn(3, 4), torch.rand(3, 4) + 0.1
     assert class_divergence(mean, sigma, (mean, sigma)).item() == pytest.approx(0, abs=1e-6)

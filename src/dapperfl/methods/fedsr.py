@@ -59,10 +59,14 @@ def mean_and_sigma(projected: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def class_divergence(mean: Tensor, sigma: Tensor, gaussian: tuple[Tensor, Tensor]) -> Tensor:
-    """Return the batch mean of KL(N(mean, sigma²) ‖ N(r_mean, r_sigma²)), summed over features."""
-    r_mean, r_sigma = gaussian
+    """Return the batch mean of KL(N(mean, sigma²) ‖ N(r_mean, r_sigma²)), summed over features.
+
+    A net whose predictor looks at each position, (batch, positions, features), has as many z.
+    """
+    positions = [1] * (mean.dim() - 2)
+    r_mean, r_sigma = (each.reshape(len(each), *positions, -1) for each in gaussian)
     spread = (sigma.square() + (mean - r_mean).square()) / (2 * r_sigma.square())
-    return (r_sigma.log() - sigma.log() + spread - 0.5).sum(1).mean()
+    return (r_sigma.log() - sigma.log() + spread - 0.5).sum(-1).mean()
 
 
 @dataclass(frozen=True, kw_only=True)
