@@ -405,3 +405,27 @@ def test_a_shrunk_transformer_is_the_masked_one_in_torchs_fused_kernel():
 def test_a_scripted_net_is_refused():
     with pytest.raises(TraceError, match="plain module"):
         ChannelGraph.trace(torch.jit.script(nn.Linear(3, 5)), torch.zeros(1, 3))
+
+
+def test_a_compiled_net_is_refused():
+    compiled = torch.compile(nn.Linear(3, 5), backend="eager")
+    assert isinstance(compiled, nn.Module)
+    with pytest.raises(TraceError, match=r"compiled anew .* plain module, before torch\.compile"):
+        ChannelGraph.trace(nn.Sequential(compiled), torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_state_that_changes_its_size_is_refused_and_caches_are_not(always):
+    def forward(net, x):
+        if net.training or always:
+            net.scale = torch.ones(3)
+        net.cache = torch.ones(3)
+        return net.fc(x * net.scale * net.cache)
+
+    net = Made(forward, fc=nn.Linear(3, 5))
+    net.register_buffer("cache", torch.ones(1), persistent=False)
+    net.register_buffer("scale", torch.ones(3))
+    assert ChannelGraph.trace(net, torch.zeros(1, 3)).head == "fc"
+    net.scale = torch.ones(1)
+    with pytest.raises(TraceError, match=r'size of "scale" from \(1,\) to \(3,\) .* run it once'):
+        ChannelGraph.trace(net, torch.zeros(1, 3))

@@ -165,6 +165,11 @@ def _check_parts(net: nn.Module) -> None:
     """Refuse a net with parts that no call shows, or no method can train."""
     if any(isinstance(module, torch.jit.ScriptModule) for module in net.modules()):
         raise TraceError("the calls of a scripted module cannot be seen; give the plain module")
+    if any("_orig_mod" in module._modules for module in net.modules()):
+        raise TraceError(
+            "a compiled module would be compiled anew for every size that is tried; give the plain "
+            "module, before torch.compile"
+        )
     for name, tensor in named_tensors(net):
         if is_lazy(tensor):
             raise TraceError(
@@ -194,6 +199,7 @@ def _watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
     noise of the size of its input, for one, follows a cut, which the trial will find.
     """
     trace = new_trace(net, len(batch))
+    sizes = {name: tensor.shape for name, tensor in net.state_dict().items()}
     out = _first_look(net, trace, batch)
     trace.pin_all(out, OUTPUT)
     head = _head(trace, out)
@@ -202,11 +208,23 @@ def _watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
     seen = all((name, 0) in trace.axes for name, p in net.named_parameters() if p.dim() > 1)
     with suppress(TraceError, *MISFITS):  # what is missed here, the trial will find
         trace.pin_all(watch(net.train(), trace, batch, apply_rule), OUTPUT)
+    _check_sizes(net, sizes)
     trace.arithmetic[:], trace.products[:] = counted
     if seen:
         trace.pinned, trace.whole, trace.unruled = stays
     trace.pin_whole()
     return trace, head
+
+
+def _check_sizes(net: nn.Module, sizes: Mapping[str, torch.Size]) -> None:
+    """Refuse a net whose tensors are of another size once it has run: no two would fit."""
+    for name, tensor in net.state_dict().items():
+        if tensor.shape != sizes.get(name, tensor.shape):
+            raise TraceError(
+                f'the net changes the size of "{name}" from {tuple(sizes[name])} to '
+                f"{tuple(tensor.shape)} while it runs; run it once on a batch, in training, before "
+                "you hand it over"
+            )
 
 
 def _first_look(net: nn.Module, trace: Trace, batch: Tensor) -> object:
