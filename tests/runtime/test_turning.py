@@ -1,5 +1,6 @@
 """Nets that ask how their tensors lie are left as they are, in every precision."""
 
+import logging
 from functools import partial
 
 import pytest
@@ -63,6 +64,13 @@ def test_a_net_is_tried_before_it_is_turned(kind, can):
     assert can_turn(net, torch.zeros(1, 3, 8, 8)) is can
     assert all(parameter.is_contiguous() for parameter in net.parameters())
     assert all(parameter.grad is None for parameter in net.parameters())
+
+
+@pytest.mark.parametrize(("precision", "notes"), [("fp32", 0), ("tf32", 1)])
+def test_a_note_says_why_where_it_matters(precision, notes, caplog):
+    caplog.set_level(logging.INFO)
+    assert not can_turn(Views(), torch.zeros(1, 3, 8, 8), precision)
+    assert len([each for each in caplog.messages if "cannot hold channels last" in each]) == notes
 
 
 def test_filters_of_pictures_are_turned_and_others_stay():

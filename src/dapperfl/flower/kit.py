@@ -62,7 +62,8 @@ def build_kit(terms: Terms, trusted: tuple[str, ...] = ()) -> Kit:
     coarse = config.engine.precision == "tf32" and device == "cpu"
     precision: Precision = "fp32" if coarse else config.engine.precision
     ready, graph = prepared(method, net, example, len(terms.classes), precision)
-    trade = Trade(method, ready, config.train, precision, turns=can_turn(ready, example))
+    turns = can_turn(ready, example, precision)
+    trade = Trade(method, ready, config.train, precision, turns=turns)
     return Kit(terms, config, trade, graph, Codec.of(ready, graph, fp16=config.deploy.fp16))
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from dapperfl.core.submodel import copy_net
 from dapperfl.core.trial import MISFITS, first_line, private_rng
+from dapperfl.runtime.precision import Precision
 
 logger = logging.getLogger(__name__)
 
@@ -23,12 +24,13 @@ def turn(net: nn.Module) -> nn.Module:
     return net
 
 
-def can_turn(net: nn.Module, example: Tensor) -> bool:
+def can_turn(net: nn.Module, example: Tensor, precision: Precision = "fp32") -> bool:
     """Try a step of a net with channels last, which the net itself does not notice.
 
     Args:
         net: Any module that maps a batch to logits.
         example: A batch of inputs; its first entry is enough.
+        precision: Where it wants channels last, the log says why they are not.
     """
     batch = example[:1].repeat(2, *[1] * (example.dim() - 1))
     if batch.dim() == 4:
@@ -41,6 +43,12 @@ def can_turn(net: nn.Module, example: Tensor) -> bool:
                 if out.requires_grad:
                     out.sum().backward()
     except MISFITS as error:
-        logger.info("the net cannot hold channels last: %s", first_line(error))
+        level = logging.DEBUG if precision == "fp32" else logging.INFO
+        logger.log(
+            level,
+            "the net cannot hold channels last, as %s would have it: %s",
+            precision,
+            first_line(error),
+        )
         return False
     return True

@@ -141,7 +141,7 @@ class Simulator:
         self.test = {n: self._batches(each, large) for n, each in federation.test.items()}
         aside = kept_aside(federation)
         self.validation = {n: self._batches(each, large) for n, each in aside.items()}
-        turns = can_turn(self.net, example)
+        turns = can_turn(self.net, example, precision)
         trade = Trade(method, self.net, self.train, precision, turns=turns)
         self.runner = runner(trade, self.data, seed)
         self.shown = FrozenNets(self.net, precision, turns=turns)
