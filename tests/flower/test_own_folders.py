@@ -12,10 +12,11 @@ from tests.tiny import tiny_examples
 
 from dapperfl import methods
 from dapperfl.core.messages import Device
+from dapperfl.data.benchmark import Examples
 from dapperfl.data.pictures.tree import find_labelled
 from dapperfl.errors import CheckpointError, DataError, MessageError
 from dapperfl.flower.desk import Desk
-from dapperfl.flower.own_folder import load_folder, split
+from dapperfl.flower.own_folder import Sides, load_folder, split
 from dapperfl.flower.place import Place
 from dapperfl.flower.post import Post
 from dapperfl.flower.roster import Roster
@@ -175,6 +176,53 @@ def test_a_class_is_the_same_however_its_accents_are_stored(tmp_path, there, her
     (tmp_path / "red").rename(tmp_path / normalize(here, "rosé"))
     examples = load_folder(tmp_path, ("blue", "green", normalize(there, "rosé")), 6)
     assert sorted(examples.labels.tolist()) == sorted(tiny_examples(6, "own", "x").labels.tolist())
+
+
+def keyed(examples: Examples) -> list[bytes]:
+    return [image.numpy().tobytes() for image in examples.images]
+
+
+def test_a_picture_stays_on_its_side_when_a_folder_changes(tmp_path):
+    sides = Sides(tmp_path / "run" / "aside.json", 0.25)
+    whole = tiny_examples(80, "own", "x")
+    train, aside = sides.split(whole.pick(torch.arange(40)), 3, 7)
+    first, second = split(whole.pick(torch.arange(40)), 0.25, 3, 7)
+    assert keyed(train) == keyed(first)
+    assert keyed(aside) == keyed(second)
+    assert sides.path.exists()
+    more, apart = sides.split(whole, 3, 7)
+    assert set(keyed(more)) >= set(keyed(train))
+    assert set(keyed(apart)) >= set(keyed(aside))
+    assert len(more) + len(apart) == 80
+    assert 5 <= len(apart) - len(aside) <= 16  # some of the new ones, about a quarter
+    fewer, left = sides.split(whole.pick(torch.arange(20, 60)), 3, 7)
+    assert set(keyed(fewer)) <= set(keyed(more))
+    assert set(keyed(left)) <= set(keyed(apart))
+
+
+def test_copies_of_a_picture_change_nothing(tmp_path):
+    twice = tiny_examples(9, "own", "x").pick(torch.arange(18) % 9)
+    sides = Sides(tmp_path / "aside.json", 0.4)
+    for _ in range(2):
+        train, aside = sides.split(twice, 0, 0)
+        assert [keyed(train), keyed(aside)] == [keyed(each) for each in split(twice, 0.4, 0, 0)]
+
+
+def test_a_device_whose_training_pictures_are_gone_trains_on_others(tmp_path):
+    sides = Sides(tmp_path / "aside.json", 0.5)
+    _, aside = sides.split(tiny_examples(20, "own", "x"), 0, 0)
+    train, _ = sides.split(aside, 0, 0)
+    assert len(train) == 5
+
+
+def test_sides_are_drawn_anew_for_another_share_and_a_damaged_note_is_named(tmp_path):
+    examples, path = tiny_examples(20, "own", "x"), tmp_path / "aside.json"
+    Sides(path, 0.5).split(examples, 0, 0)
+    train, aside = Sides(path, 0.0).split(examples, 0, 0)
+    assert (len(train), len(aside)) == (20, 0)
+    path.write_text("{}")
+    with pytest.raises(CheckpointError, match=r"aside\.json is damaged.*remove it"):
+        Sides(path, 0.5).split(examples, 0, 0)
 
 
 def test_a_folder_must_have_class_folders(tmp_path):

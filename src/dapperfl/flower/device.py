@@ -31,7 +31,7 @@ from dapperfl.errors import (
     is_of_memory,
 )
 from dapperfl.flower.kit import Kit
-from dapperfl.flower.own_folder import load_folder, split
+from dapperfl.flower.own_folder import Sides, load_folder
 from dapperfl.flower.remembered import Remembered
 from dapperfl.flower.terms import Terms
 from dapperfl.lab.build import load_federation
@@ -110,7 +110,8 @@ def holding_of(settings: Settings, kit: Kit) -> Holding:
         return _part_of_benchmark(settings, kit)
     terms = kit.terms
     examples = load_folder(settings.data, terms.classes, terms.picture[1])
-    train, aside = split(examples, settings.keep_aside, kit.config.seed, settings.id)
+    sides = Sides(settings.state / terms.run / "aside.json", settings.keep_aside)
+    train, aside = sides.split(examples, kit.config.seed, settings.id)
     device = Device(settings.id, settings.domain, settings.rho or 0.0, len(train))
     return Holding(device, train, aside)
 
