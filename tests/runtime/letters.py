@@ -49,7 +49,7 @@ def update(**changes: Any) -> ClientUpdate:
         for name, tensor in SMALL.slice(GLOBAL.weights).items()
     }
     model = LocalModel(weights, SMALL)
-    spent = ClientCost(1, 2, 3, 4_000_000_000_000, 5, 6)
+    spent = ClientCost(1, 2, 3, 4_000_000, 5, 6)
     honest = ClientUpdate(DEVICE, model, 20, spent, SHARED, {"loss": 0.1 + 0.2})
     return replace(honest, **changes)
 

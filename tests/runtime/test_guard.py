@@ -353,3 +353,22 @@ def test_any_pictures_have_a_style_that_is_believed_and_nothing_else_has():
         style = style_of([Batch(scaled[some], torch.zeros(len(some)))])[OWN]
         assert float(style.abs().max()) <= most
     assert knowing_pictures(GuardSettings(max_style=2.0), mean, std).max_style == 2.0
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"parameters_trained": 10**6},
+        {"parameters_uploaded": 10**6},
+        {"peak_parameters": 10**9},
+        {"train_flops": 10**18},
+    ],
+)
+def test_costs_that_nobody_can_have_had_are_refused(claim):
+    (name,) = claim
+    sent = update()
+    with pytest.raises(MessageError, match=f"{name} = .* is claimed, more than can be"):
+        checked(replace(sent, cost=replace(sent.cost, **claim)))
+    told = moments()
+    with pytest.raises(MessageError, match=f"{name} = .* is claimed, more than can be"):
+        check_moments(replace(told, cost=replace(told.cost, **claim)), ASKED, SETTINGS)

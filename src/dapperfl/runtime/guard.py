@@ -10,11 +10,15 @@ about to diverge was seen to reach 60. A hundred is absurd; `clip` is for those 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from math import isfinite
 
 from dapperfl.core import styles
+from dapperfl.core.channels import ChannelGraph
+from dapperfl.core.cost import Cost, cost
 from dapperfl.core.messages import (
     Assignment,
+    ClientCost,
     ClientUpdate,
     Device,
     LocalModel,
@@ -35,6 +39,7 @@ from dapperfl.settings import Range, check_settings, setting
 
 LARGEST_METRIC = 3.5e38  # that of float32: no honest loss is larger, and no mean can overflow
 MOMENT_SLACK = 1e-6  # relative: what rounding may take from a second moment
+COST_SLACK = 100  # times the whole net's: a method may hold and run other nets beside it
 STYLE_SLACK = 1e-3  # relative: what rounding may add to a mean or deviation of white pictures
 
 
@@ -99,6 +104,7 @@ def check_update(
         raise MessageError(f"the update is of {update.device}, expected {task.device}")
     _check_samples(update.num_samples, settings)
     _check_metrics(update.metrics, settings)
+    _check_cost(update.cost, update.model.submodel.graph, update.num_samples * (task.epochs + 1))
     _check_model(update.model, task.model)
     _check_alike(update.shared, shared, "shared ")
     _check_echo(update.shared, task.shared)
@@ -116,6 +122,7 @@ def check_moments(moments: Moments, task: StatisticsTask, settings: GuardSetting
     if moments.device != task.device:
         raise MessageError(f"the moments are of {moments.device}, expected {task.device}")
     _check_samples(moments.num_samples, settings)
+    _check_cost(moments.cost, task.model.submodel.graph, moments.num_samples)
     variances: State = {}
     if [variance_of(name) for name in moments.means] != list(moments.second):
         raise MessageError("means and second moments are not of the same layers")
@@ -220,6 +227,26 @@ def _check_metrics(metrics: Mapping[str, float], settings: GuardSettings) -> Non
     tested, correct = metrics.get("tested", 0), metrics.get("correct", 0)
     if not 0 <= correct <= tested <= settings.max_samples:
         raise MessageError(f"{correct:g} right answers of {tested:g} are claimed")
+
+
+def _check_cost(spent: ClientCost, graph: ChannelGraph, passes: int) -> None:
+    """Refuse what no client can have spent on so many pictures: it would spoil the run's bill."""
+    whole = _whole(graph)
+    flops = whole.train_flops + 2 * whole.macs
+    most = ClientCost(
+        parameters_trained=whole.parameters,
+        parameters_uploaded=whole.parameters,
+        peak_parameters=COST_SLACK * whole.parameters,
+        train_flops=COST_SLACK * passes * flops,
+    )
+    for name in ("parameters_trained", "parameters_uploaded", "peak_parameters", "train_flops"):
+        if (claimed := getattr(spent, name)) > getattr(most, name):
+            raise MessageError(f"{name} = {claimed:.3g} is claimed, more than can be")
+
+
+@lru_cache(maxsize=8)  # a run has one graph
+def _whole(graph: ChannelGraph) -> Cost:
+    return cost(graph.full())
 
 
 def _check_model(model: LocalModel, sent: LocalModel) -> None:
