@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from dapperfl.errors import RunError
+
 COMMANDS = {
     "certs": ["certs", "made", "--host", "localhost", "--devices", "1"],
     "serve": ["serve", "--out", "out", "--insecure"],
@@ -81,6 +83,37 @@ def test_local_fleet_has_one_word_for_how_many_devices_there_are(call):
     result = call(*COMMANDS["local-fleet"], "--set", "fleet.devices=2")
     assert_refused(result, "--devices says how many there are; leave out --set fleet.devices")
     assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "devices"),
+    [([], 4), (["run.toml"], 7), (["run.toml", "--devices", "5"], 5)],
+)
+def test_local_fleet_has_as_many_devices_as_it_is_told(call, monkeypatch, words, devices):
+    found = []
+
+    def fleet(config, out, **how):
+        found.append(config.fleet.devices)
+        raise RunError("seen")
+
+    monkeypatch.setattr("dapperfl.flower.local_fleet.local_fleet", fleet)
+    Path("run.toml").write_text("[fleet]\ndevices = 7")
+    call("local-fleet", *words, "--out", "out")
+    assert found == [devices]
+
+
+def test_local_fleet_goes_on_with_the_devices_it_had(call, monkeypatch):
+    found = []
+
+    def fleet(config, out, **how):
+        found.append(config.fleet.devices)
+        raise RunError("seen")
+
+    monkeypatch.setattr("dapperfl.flower.local_fleet.local_fleet", fleet)
+    Path("out").mkdir()
+    Path("out/config.toml").write_text("[fleet]\ndevices = 6")
+    call("local-fleet", "--out", "out", "--resume")
+    assert found == [6]
 
 
 def test_a_used_folder_is_not_overwritten(call):

@@ -27,6 +27,7 @@ Insecure = Annotated[
 ]
 
 _DEVICES = "fleet.devices"
+_TRY_OUT = 4  # devices of a fleet that nobody described
 
 
 def certs(
@@ -89,7 +90,12 @@ def serve(
 def local_fleet(
     config: ConfigFile = None,
     *,
-    devices: Annotated[int, typer.Option(metavar="N", min=1, help="How many devices.")] = 4,
+    devices: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help=f"How many devices; as CONFIG says, else {_TRY_OUT}."
+        ),
+    ] = None,
     settings: Settings = None,
     out: Out = None,
     resume: Resume = False,
@@ -108,8 +114,10 @@ def local_fleet(
 
         if any(each.partition("=")[0].strip() == _DEVICES for each in settings or ()):
             raise ConfigError(f"--devices says how many there are; leave out --set {_DEVICES}")
-        given = [*(settings or ()), f"{_DEVICES}={devices}"]
-        resolved = run_config(config, given, out, resume)
+        if devices is None and config is None and not resume:
+            devices = _TRY_OUT
+        number = [f"{_DEVICES}={devices}"] if devices is not None else []
+        resolved = run_config(config, [*(settings or ()), *number], out, resume)
         _run(resolved, out, resume, lambda out: fleet(resolved, out, resume=resume, secure=secure))
 
 
