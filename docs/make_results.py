@@ -21,6 +21,7 @@ from dapperfl.lab.compare.rows import Row, read_rows
 from dapperfl.lab.compare.series import Series, series_of
 from dapperfl.lab.compare.tables import aside_table, mean_std
 from dapperfl.lab.compare.unseen import unseen_table
+from dapperfl.lab.reproduce.drawing import draw_seeds
 from dapperfl.lab.reproduce.paper import paper_table
 from dapperfl.lab.reproduce.plans import PLANS
 from dapperfl.lab.reproduce.product import Product
@@ -38,7 +39,7 @@ UNEQUAL = ["heterofl", "fedrolex", "fedmp", "nefl", "feddrop", "fedavg_capable",
 # Rows of the log where all have the same ingredients and several learning rates: X lr.02 mean.1.
 EQUAL = {"digits": "digits-3", "office": "office-6"}
 Table = Mapping[str, Series]  # by label
-BLUE, ORANGE, GREY = "#0072B2", "#D55E00", "#999999"
+GREY = "#999999"
 
 
 def published(folder: Path = RESULTS) -> dict[str, Path]:
@@ -198,11 +199,7 @@ def draw(tables: dict[str, Table], path: Path) -> None:
     for axes, (base, table) in zip(grid, tables.items(), strict=True):
         for place, label in enumerate(labels):
             values = list(table[label].by_seed("last5").values()) if label in table else []
-            colour = ORANGE if label.startswith("dapperfl") else BLUE
-            axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.5, ms=5, mew=0)
-            if values:
-                mean = fmean(values)
-                axes.plot([mean, mean], [place - 0.32, place + 0.32], color=colour, lw=2.4)
+            draw_seeds(axes, place, values, ours=label.startswith("dapperfl"))
         if "fedavg" in table:
             level = table["fedavg"].over("last5").mean
             axes.axvline(level, color=GREY, lw=1, ls="--", zorder=0)

@@ -1,6 +1,7 @@
 """What all figures share: panels, and pens that differ in colour, dashes and marks."""
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from dapperfl.data.extras import demo_packages
@@ -52,6 +53,15 @@ def draw_means(
     means = [value.mean for value in values]
     bars = deviations if any(deviations) else None
     axes.errorbar(places, means, yerr=bars, capsize=2.5, elinewidth=0.9, **look)
+
+
+def draw_seeds(axes: "Axes", place: int, values: Sequence[float], *, ours: bool) -> None:
+    """Draw every seed of a method as a dot on its line, and their mean as a bar."""
+    colour = _COLOURS[1 if ours else 0]
+    axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.5, ms=5, mew=0)
+    if values:
+        mean = fmean(values)
+        axes.plot([mean, mean], [place - 0.32, place + 0.32], color=colour, lw=2.4)
 
 
 def draw_band(axes: "Axes", values: Sequence[Spread], look: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from dapperfl.lab.compare.series import Series, missing_seeds, series_of
 from dapperfl.lab.compare.tables import aside_table
 from dapperfl.lab.compare.variants import Variant
 from dapperfl.lab.reproduce.beside import on_other_data
-from dapperfl.lab.reproduce.drawing import panels, pen
+from dapperfl.lab.reproduce.drawing import draw_seeds, panels
 from dapperfl.lab.reproduce.plans import Plan, at_point
 from dapperfl.lab.reproduce.product import Product
 
@@ -80,11 +80,8 @@ def _figure(found: dict[str, list[Series]]) -> "Figure":
     figure = panels(1, len(found), width=4.6, height=0.6 + 0.32 * most)
     for axes, (base, own) in zip(figure.axes, found.items(), strict=True):
         for place, each in enumerate(own):
-            colour = pen(1 if each.label.startswith(OURS) else 0)["color"]
             values = list(each.by_seed("last5").values())
-            axes.plot(values, [place] * len(values), "o", color=colour, alpha=0.5, ms=5, mew=0)
-            mean = each.over("last5").mean
-            axes.plot([mean, mean], [place - 0.32, place + 0.32], color=colour, lw=2.4)
+            draw_seeds(axes, place, values, ours=each.label.startswith(OURS))
         axes.set_yticks(range(len(own)), [each.label for each in own])
         axes.invert_yaxis()
         axes.set(title=base, xlabel="accuracy of the last five rounds [%]")
