@@ -29,6 +29,7 @@ CONTEXT_OF_ALL: dict[str, dict[str, Any]] = {"restyle_rounds": {"restyle": 0.5}}
 # Values to try where the type alone does not say which are good.
 OTHERS: dict[tuple[str, str], list[Any]] = {
     ("dapperfl", "averaging"): [1.0],  # a small share of four rounds is less than one
+    ("dapperfl", "scope"): ["all"],  # auto is inner for a net as narrow as this
     ("feddrop", "rho"): [0.2],
 }
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from dapperfl.core.channels import ChannelGraph
 from dapperfl.errors import TraceError
+from dapperfl.nets.resnet import resnet10
 
 
 def trace(net):
@@ -41,6 +42,39 @@ def test_a_resnets_streams_are_told_from_inner_channels():
     ]  # fmt: skip
     assert graph.in_scope("all") == graph.groups
     assert graph.fixed == {"fc": "the net's output"}
+
+
+@pytest.mark.parametrize(("width", "scope"), [(16, "inner"), (31, "inner"), (32, "all")])
+def test_wide_residual_streams_are_cut_by_themselves_and_narrow_ones_are_not(width, scope):
+    graph = ChannelGraph.trace(resnet10(10, width=width), torch.zeros(1, 3, 16, 16))
+    assert graph.in_scope("inner") != graph.in_scope("all")
+    assert graph.in_scope("auto") == graph.in_scope(scope)
+
+
+def test_streams_that_no_norm_can_silence_are_left_alone():
+    class Unscaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.stem, self.block = nn.Conv2d(3, 64, 3), nn.Conv2d(64, 64, 3, padding=1)
+            self.fc = nn.Linear(64, 10)
+
+        def forward(self, x):
+            x = self.stem(x).relu()
+            return self.fc((x + self.block(x)).relu().mean((2, 3)))
+
+    graph = ChannelGraph.trace(Unscaled(), torch.zeros(1, 3, 8, 8))
+    assert streams(graph)
+    assert graph.in_scope("auto") == graph.in_scope("inner") != graph.in_scope("all")
+
+
+def test_without_residual_streams_all_scopes_are_the_same():
+    graph = trace(zoo_odd.DenseNet())
+    assert graph.in_scope("auto") == graph.in_scope("inner") == graph.in_scope("all")
+
+
+def test_an_unknown_scope_is_refused():
+    with pytest.raises(ValueError, match='unknown scope "outer"; choose "auto", "inner" or "all"'):
+        trace(zoo.ResNet()).in_scope("outer")
 
 
 def test_an_inverted_residual_is_inner_and_its_ends_are_streams():

@@ -130,7 +130,7 @@ def test_the_meta_table_of_a_run_folder_is_ignored(toml):
         (["method=.mine:Mine"], 'cannot load ".mine:Mine": there is no package that it could be'),
         (["data.allocation.dark.x=1"], "data.allocation.dark = { x = 1 }: expected a whole number"),
         (["method.preset=papr"], 'unknown preset "papr"'),
-        (["method.scope=outer"], 'method.scope = "outer": expected "inner" or "all"'),
+        (["method.scope=outer"], 'method.scope = "outer": expected "auto", "inner" or "all"'),
         (["method.gamma=-1"], "gamma"),
         (["method.gamma=true"], "method.gamma = true: expected a finite number"),
         (["net=resnet"], 'net.name = "resnet" does not exist; did you mean "resnet'),

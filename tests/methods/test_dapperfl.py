@@ -18,6 +18,7 @@ from dapperfl.core.scores import l1_scores
 from dapperfl.core.state import snapshot
 from dapperfl.errors import ConfigError
 from dapperfl.methods.dapperfl import DapperFL
+from dapperfl.nets.resnet import resnet10
 
 NET = tiny_net()
 GRAPH = tiny_graph(NET)
@@ -48,7 +49,7 @@ def test_presets_are_what_the_documents_say():
         "average",
     )
     assert (default.scope, default.recovery, default.bn_statistics) == (
-        "inner",
+        "auto",
         "gated",
         "average",
     )
@@ -151,6 +152,17 @@ def test_who_never_holds_the_whole_net_gets_its_part_from_the_server():
     expected = l1_scores(GRAPH, server.weights).top(0.5, scope="inner", multiple=1)
     assert assignment.model.submodel.to_lists() == expected.to_lists()
     assert cost(assignment.model.submodel).parameters <= 0.5 * cost(GRAPH.full()).parameters
+
+
+@pytest.mark.parametrize(("width", "cut"), [(16, False), (64, True)])
+def test_residual_streams_are_cut_by_default_where_they_are_wide(width, cut):
+    net = resnet10(10, width=width)
+    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 16, 16))
+    kept = DapperFL().prune(LocalModel(snapshot(net), graph.full()), 0.5)
+    streams = [group for group in graph.groups if group.stream]
+    assert [group in kept.kept and len(kept.kept[group]) < group.size for group in streams] == (
+        [cut] * len(streams)
+    )
 
 
 def test_who_never_holds_the_whole_net_cannot_measure_it():

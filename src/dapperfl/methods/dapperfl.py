@@ -49,7 +49,9 @@ class DapperFL(MeasuringMethod):
     dar_power: Literal[1, 2] = setting(2, "power of that norm: 2 in the paper, 1 in the release")
     dar_reduce: Literal["sum", "mean"] = setting("mean", "sum (paper) or mean over features")
     recovery: Recovery = setting("gated", "what a pruned entry counts as in the average (Eq. 6)")
-    scope: Scope = setting("inner", "cut inner channels only, or residual streams too")
+    scope: Scope = setting(
+        "auto", "cut inner channels only, or residual streams too; auto: these where they are wide"
+    )
     multiple: int = setting(
         8, "channel counts are multiples of this where the budget allows", Range(1)
     )
