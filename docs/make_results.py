@@ -32,12 +32,11 @@ PAGE, RESULTS, IMAGES = ROOT / "docs/results.md", ROOT / "results", ROOT / "docs
 LOG, RESEARCH = ROOT / "docs/research-log.md", RESULTS / "research"
 COMPARED = {"minidigits": ROOT / "experiments/minidigits.toml"}  # by `dapperfl compare`
 MAIN = {"digits": "table-digits", "office": "table-office"}  # what the summary is made of
-# On Office two of three seeds of today's default are still to be run.
-OURS = {"digits": "dapperfl:default", "office": "dapperfl:default restyle_rounds=0"}
+OURS = "dapperfl:default"
 # What has to manage with the same devices.
 UNEQUAL = ["heterofl", "fedrolex", "fedmp", "nefl", "feddrop", "fedavg_capable", "fedavg_small"]
-# Rows of the log where all have the same ingredients and several learning rates: X lr.02 mean.1.
-EQUAL = {"digits": "digits-3", "office": "office-6"}
+# Where `equal` has not been run yet: rows of the log with the same ingredients, X lr.02 mean.1.
+TRIED = {"digits": "digits-3"}
 Table = Mapping[str, Series]  # by label
 GREY = "#999999"
 
@@ -79,7 +78,7 @@ def pictures(name: str, product: Product, images: Path) -> Iterator[str]:
 def curves(files: Sequence[Path], images: Path) -> str:
     """Draw the learning curves of the main tables, whose rounds they are made of."""
     plan = PLANS["curves"]
-    labels = [*(variant.label for variant in plan.variants()), *OURS.values()]
+    labels = [variant.label for variant in plan.variants()]
     rows = [row for path in files for row in read_rows(path) if row["label"] in labels]
     beside = [row for path in files for row in read_rows(rounds_beside(path))]
     rounds = [row for row in beside if row["label"] in labels]
@@ -123,7 +122,7 @@ def _cells(label: str, tables: dict[str, Table]) -> Iterator[str]:
 def goals(tables: dict[str, Table]) -> str:
     """Return how far our method is above what it wants to be above, on each benchmark."""
     lines = [_line(["points above", *tables]), "|---|" + "---:|" * len(tables)]
-    found = {base: _margins(base, table) for base, table in tables.items() if OURS[base] in table}
+    found = {base: _margins(base, table) for base, table in tables.items() if OURS in table}
     for goal in dict.fromkeys(goal for margins in found.values() for goal in margins):
         lines.append(_line([goal, *(found.get(base, {}).get(goal, "") for base in tables)]))
     return "\n".join(lines) + "\n"
@@ -131,7 +130,7 @@ def goals(tables: dict[str, Table]) -> str:
 
 def _margins(base: str, table: Table) -> dict[str, str]:
     """Return how far our method is above each of those it is held against."""
-    ours = table[OURS[base]]
+    ours = table[OURS]
     last = ours.by_seed("last5")
     margins = {
         f"{label}, last five rounds": _judged(difference(last, table[label].by_seed("last5")))
@@ -143,18 +142,37 @@ def _margins(base: str, table: Table) -> dict[str, str]:
     return margins | {"the paper's DapperFL, best round": _judged(above)}
 
 
-def equal(folder: Path = RESEARCH) -> str:
+def at_equal(files: Mapping[str, Path], research: Path = RESEARCH) -> str:
     """Return how far our method is above others with all its ingredients, each at its best rate."""
-    bests = {base: _best(read_rows(folder / f"{name}.csv")) for base, name in EQUAL.items()}
-    lines = [_line(["points above", *bests]), "|---|" + "---:|" * len(bests)]
-    names = {"fedavg r": "fedavg", "small r": "fedavg_small"}
-    for label, name in names.items():
-        cells = []
-        for best in bests.values():
-            ours, theirs = (best[each].by_seed("validation") for each in ("default", label))
-            cells.append(_judged(difference(ours, theirs)))
-        lines.append(_line([name, *cells]))
+    found = {f"{base}, kept aside": _tried(research / f"{n}.csv") for base, n in TRIED.items()}
+    if "equal" in files:
+        rows = read_rows(files["equal"])
+        for base in dict.fromkeys(row["base"] for row in rows):
+            found[f"{base}, test"] = _by_method([row for row in rows if row["base"] == base])
+    lines = [_line(["points above", *found]), "|---|" + "---:|" * len(found)]
+    for label in ["fedavg", *UNEQUAL]:
+        if any(label in accuracies for accuracies in found.values()):
+            cells = [_above(accuracies, label) for accuracies in found.values()]
+            lines.append(_line([label, *cells]))
     return "\n".join(lines) + "\n"
+
+
+Accuracies = Mapping[str, Mapping[int, float]]  # of each method, by seed
+
+
+def _above(found: Accuracies, label: str) -> str:
+    return _judged(difference(found[OURS], found[label])) if label in found else ""
+
+
+def _by_method(rows: Sequence[Row]) -> Accuracies:
+    """Return the last five rounds of each method, whose label ends with its rate."""
+    return {each.label.partition(" lr=")[0]: each.by_seed("last5") for each in series_of(rows)}
+
+
+def _tried(path: Path) -> Accuracies:
+    names = {"default": OURS, "fedavg r": "fedavg", "small r": "fedavg_small"}
+    best = _best(read_rows(path))
+    return {name: best[label].by_seed("validation") for label, name in names.items()}
 
 
 def _best(rows: Sequence[Row]) -> dict[str, Series]:
@@ -230,7 +248,7 @@ def made(page: str, images: Path = IMAGES, folder: Path = RESULTS) -> str:
         text = f"{summary(tables)}\n![every seed of every method](images/results.png)\n"
         page = insert(page, "summary", text)
         page = insert(page, "goals", goals(tables))
-        page = insert(page, "equal", equal())
+        page = insert(page, "at-equal", at_equal(files))
         page = insert(
             page, "curves", curves([files[n] for n in MAIN.values() if n in files], images)
         )

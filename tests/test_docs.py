@@ -12,6 +12,7 @@ import pytest
 import typer.testing
 
 from dapperfl.cli import app
+from dapperfl.data import benchmarks
 from dapperfl.lab.compare.planned import Base, plan_runs
 from dapperfl.lab.compare.rows import read_rows
 from dapperfl.lab.compare.variants import Variant
@@ -49,6 +50,22 @@ def test_code_in_the_documents_runs(code, tmp_path, monkeypatch):
     names: dict[str, Any] = {"__name__": "document"}
     exec(compile(code, "<document>", "exec"), names)
     assert names.keys() - {"__name__", "__builtins__"}, "a block that does nothing shows nothing"
+
+
+def test_the_folder_to_try_is_a_benchmark_of_shapes_and_always_the_same(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    script = load_script("experiments/make_shapes.py")
+    monkeypatch.setattr(script, "PICTURES", dict.fromkeys(script.DOMAINS, 5))
+    found = []
+    for root in (tmp_path / "one", tmp_path / "two"):
+        script.draw_all(root)
+        found.append(benchmarks.load("folder", root, size=32))
+    one, two = found
+    assert one.classes == tuple(sorted(script.SHAPES))
+    assert set(one.domains) == set(script.DOMAINS)
+    for name, domain in one.domains.items():
+        assert (len(domain.train), len(domain.test)) == (8 * 4, 8 * 1)
+        assert domain.train.images.equal(two.domains[name].train.images)
 
 
 def test_the_command_for_ones_own_net_trains_it(tmp_path, monkeypatch, minidigits_root):

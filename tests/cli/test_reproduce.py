@@ -1,6 +1,7 @@
 """`dapperfl reproduce` as a user meets it; the runs are written by hand."""
 
 import csv
+import json
 
 import pytest
 from tests.lab.compare.made_up import weights
@@ -121,6 +122,15 @@ def test_a_run_has_one_row_under_the_plans_name(cli, scheduler, tmp_path):
     cli("table-digits", *FAST, "--seeds", "0", "--methods", "dapperfl")
     [row] = _read(tmp_path / "o/table-digits.csv")
     assert row["label"] == "dapperfl:default"
+
+
+def test_the_rates_that_were_found_on_the_way_say_where_they_come_from(cli, scheduler, tmp_path):
+    cli("equal", *FAST, "--only", "office", "--seeds", "0", "--methods", "fedavg,fedavg_small")
+    [rates], [equal] = (
+        json.loads((tmp_path / f"o/{name}.json").read_text()) for name in ("rates", "equal")
+    )
+    assert rates["command"] == equal["command"]
+    assert (rates["runs"], equal["runs"]) == (2 * 3, 2)
 
 
 def test_nothing_done_is_no_table(cli, scheduler, tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dapperfl.errors import ConfigError
 from dapperfl.lab.compare.collect import Collection, Failure, Files, Results, collect
+from dapperfl.lab.compare.log import Log
 from dapperfl.lab.compare.planned import Base, Planned, plan_runs
 from dapperfl.lab.compare.rows import Row, read_rows
 from dapperfl.lab.compare.variants import Variant
@@ -75,7 +76,8 @@ def _at_best_rates(wish: Wish, how: Collection, work: "_Work") -> list[Failure]:
     """Let the rates be found, as far as they are not yet, then do the runs at the best ones."""
     plan = replace(PLANS[RATES], methods=wish.plan.methods, bases=wish.plan.bases)
     first = replace(wish, plan=plan, seeds=wish.seeds[:TO_CHOOSE_BY])
-    failures = fulfil(first, how)
+    log = Log.begin(first.files.log, how.log.entry["command"])
+    failures = fulfil(first, replace(how, log=log))
     rows = read_rows(first.files.rows) if first.files.rows.exists() else []
     for name in wish.plan.bases:
         found = best_rates(plan, [row for row in rows if row["base"] == name], first.seeds)
