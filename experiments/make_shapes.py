@@ -17,7 +17,7 @@ from PIL import Image, ImageDraw, ImageFilter
 Points = list[tuple[float, float]]  # around the origin, about 1 away from it
 Colour = tuple[int, int, int]
 SIDE, SHARP = 32, 4  # drawn so many times larger
-PICTURES = {"photo": 60, "sketch": 40, "neon": 40, "webcam": 30}  # of a class
+PICTURES = {"photo": 150, "sketch": 100, "neon": 100, "webcam": 75}  # of a class
 
 
 def _polygon(corners: int) -> Points:
