@@ -4,8 +4,10 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from dapperfl.data import benchmarks
 from dapperfl.data.benchmark import Benchmark, Examples
@@ -119,6 +121,17 @@ def test_unreadable_pictures_are_skipped_and_named(
     assert "bad4.png" in caplog.text
     assert "bad5.png" not in caplog.text
     assert "and 3 more" in caplog.text
+
+
+def test_a_domain_that_comes_out_nearly_black_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plant(tmp_path, {"photo/cat": 4, "photo/dog": 4, "scan/cat": 4, "scan/dog": 4})
+    for path in (tmp_path / "scan").rglob("*.png"):
+        Image.fromarray(np.full((8, 8), 4095, np.uint16)).save(path)  # 12 bits of 16
+    load(tmp_path)
+    assert "8 of 8 pictures of domain scan are nearly black" in caplog.text
+    assert "photo" not in caplog.text
 
 
 def test_a_class_of_mostly_unreadable_pictures_is_refused(tmp_path: Path) -> None:

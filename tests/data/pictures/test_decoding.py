@@ -66,6 +66,29 @@ def test_sixteen_bits_are_scaled_not_cut_off(tmp_path: Path, ending: str) -> Non
     assert (shown[7, 7] == 128).all()
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "kind", "reason"),
+    [
+        (0, 255, np.uint16, "at most 255 of 65535"),
+        (0, 255, np.int32, "at most 255 of 65535"),
+        (-5, 3000, np.int32, "from -5 to 3000"),
+        (0, 65536, np.int32, "from 0 to 65536"),
+        (0, 0, np.uint16, ""),  # black it is
+        (0, 257, np.int32, ""),
+        (65535, 65535, np.int32, ""),
+    ],
+)
+def test_deep_pixels_that_would_come_out_black_or_white_are_refused(
+    tmp_path: Path, low: int, high: int, kind: type, reason: str
+) -> None:
+    levels: np.ndarray = np.full((8, 8), low, kind)
+    levels[:4] = high
+    Image.fromarray(levels).save(tmp_path / "a.tif")
+    (said,) = decode_all([tmp_path / "a.tif"], 4).reasons
+    assert reason in said
+    assert bool(reason) == bool(said)
+
+
 def test_exif_orientation_is_applied(tmp_path: Path) -> None:
     pixels = np.zeros((8, 16, 3), np.uint8)
     pixels[:, :8] = 255  # bright on the left

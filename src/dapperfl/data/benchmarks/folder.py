@@ -23,6 +23,8 @@ from dapperfl.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
 
+DARK = 16  # of 256 levels: as bright as 12 bits get in a file of 16
+
 
 def load(
     root: Path | None,
@@ -44,6 +46,7 @@ def load(
     found = find_pictures(root)
     read = read_all(root, [picture.path for picture in found], size)
     _report_unreadable(root, found, read)
+    _report_dark(found, read)
     stock = _Stock(found, read)
     return Benchmark(
         name=root.resolve().name,
@@ -137,3 +140,20 @@ def _mostly_unreadable(found: Sequence[Picture], bad: Mapping[Picture, str]) -> 
     total = Counter(f"{picture.domain}/{picture.label}" for picture in found)
     lost = Counter(f"{picture.domain}/{picture.label}" for picture in bad)
     return [folder for folder, count in lost.items() if 2 * count > total[folder]]
+
+
+def _report_dark(found: Sequence[Picture], read: Decoded) -> None:
+    """Name the domains most of whose pictures come out nearly black."""
+    peaks = read.images.max(axis=(1, 2, 3), initial=0)
+    seen = [
+        (picture, peaks[place]) for place, picture in enumerate(found) if not read.reasons[place]
+    ]
+    total = Counter(picture.domain for picture, _ in seen)
+    dark = Counter(picture.domain for picture, peak in seen if peak < DARK)
+    for domain, count in dark.items():
+        if 2 * count > total[domain]:
+            log.warning(
+                "%d of %d pictures of domain %s are nearly black; if their files have 16 bits and "
+                "use fewer, scale them up first",
+                *(count, total[domain], domain),
+            )

@@ -86,10 +86,23 @@ def _rgb(image: "Image.Image") -> "Image.Image":
     if image.mode == "F":
         raise DataError("its pixels are floating-point numbers, whose range nobody knows")
     if image.mode.startswith("I"):
-        # Pillow would cut 16 bits off at 255.
-        levels = np.asarray(image).astype(np.int64).clip(0, 65535) // 257
-        return Image.fromarray(levels.astype(np.uint8)).convert("RGB")
+        return Image.fromarray(_bytes(np.asarray(image).astype(np.int64))).convert("RGB")
     if image.has_transparency_data:
         white = Image.new("RGBA", image.size, "white")
         return Image.alpha_composite(white, image.convert("RGBA")).convert("RGB")
     return image.convert("RGB")
+
+
+def _bytes(levels: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Scale 16 bits to 8, where Pillow would cut them off at 255.
+
+    Files do not say how many of their bits are in use: what would come out black is refused.
+    """
+    low, high = int(levels.min()), int(levels.max())
+    if low < 0 or high > 65535:
+        raise DataError(f"its pixels are from {low} to {high}, and those of 16 bits up to 65535")
+    if 0 < high < 257:
+        raise DataError(
+            f"its pixels are at most {high} of 65535, so it is black; save it in 8 bits"
+        )
+    return (levels // 257).astype(np.uint8)
