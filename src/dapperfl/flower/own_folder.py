@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import unicodedata
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from dapperfl.core.rng import generator
 from dapperfl.data.benchmark import Examples
 from dapperfl.data.partition.validation import set_aside
 from dapperfl.data.pictures.cache import read_all
-from dapperfl.data.pictures.tree import find_labelled, some
+from dapperfl.data.pictures.tree import class_name, find_labelled, some
 from dapperfl.errors import DataError
 from dapperfl.lab.folder import intact, read_json, write_json
 
@@ -34,8 +33,8 @@ def load_folder(folder: Path, classes: Sequence[str], side: int) -> Examples:
         DataError: There are no such pictures, or folders that are no class.
     """
     found = find_labelled(folder)
-    number = {_same(label): index for index, label in enumerate(classes)}
-    unknown = sorted({each.label for each in found if _same(each.label) not in number})
+    number = {class_name(label): index for index, label in enumerate(classes)}
+    unknown = sorted({each.label for each in found} - number.keys())
     if unknown:
         raise DataError(
             f"{folder} has folders that are no class of this run: {some(unknown)}; its classes are "
@@ -49,13 +48,8 @@ def load_folder(folder: Path, classes: Sequence[str], side: int) -> Examples:
     if not good:
         raise DataError(f"{folder} has no picture that can be read; expected <class>/<image> in it")
     images = torch.from_numpy(read.images[good]).permute(0, 3, 1, 2).contiguous()
-    labels = [number[_same(found[place].label)] for place in good]
+    labels = [number[found[place].label] for place in good]
     return Examples(images, torch.tensor(labels))
-
-
-def _same(label: str) -> str:
-    """Write a name in one way: some systems store an accent apart from its letter."""
-    return unicodedata.normalize("NFC", label)
 
 
 def split(examples: Examples, share: float, seed: int, device: int) -> tuple[Examples, Examples]:

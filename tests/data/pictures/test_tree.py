@@ -1,6 +1,7 @@
 import logging
 import os
 from pathlib import Path
+from unicodedata import normalize
 
 import pytest
 
@@ -74,6 +75,11 @@ def test_a_folder_whose_name_no_file_of_results_can_hold_is_refused(tmp_path: Pa
     (tmp_path / "photo" / os.fsdecode(b"\xe9t\xe9")).mkdir()
     with pytest.raises(DataError, match=r"udce9t.* has no name in UTF-8; rename it"):
         found(tmp_path)
+
+
+def test_a_class_is_the_same_however_its_accents_are_stored(tmp_path: Path) -> None:
+    plant(tmp_path, {f"photo/{normalize('NFC', 'café')}": 1, f"scan/{normalize('NFD', 'café')}": 1})
+    assert {label for _, label, *_ in found(tmp_path)} == {normalize("NFC", "café")}
 
 
 def test_links_are_followed_within_the_tree_and_nowhere_else(

@@ -5,6 +5,7 @@ Links are followed as long as they stay within the tree; what is hidden does not
 
 import logging
 import os
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,6 +67,11 @@ def _listed(
     return found
 
 
+def class_name(folder: str) -> str:
+    """Write a name in one way: some systems store an accent apart from its letter."""
+    return unicodedata.normalize("NFC", folder)
+
+
 def some(names: Sequence[str]) -> str:
     """Write a list out, or its beginning and how many more there are."""
     more = len(names) - NAMED
@@ -110,7 +116,7 @@ class _Tree:
                 if Path(entry.name).suffix.lower() in OTHERS:
                     self._skip(Path(entry.path), "a format that is not read; convert it")
             for path in self._files(label):
-                yield Picture(path, domain, label.name, split)
+                yield Picture(path, domain, class_name(label.name), split)
 
     def _splits(self, folder: Path) -> list[tuple[str, Path]]:
         """Return the train and test folders of a folder, if it is divided into them.
