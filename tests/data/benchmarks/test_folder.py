@@ -92,6 +92,23 @@ def test_classes_that_a_domain_lacks_are_named(
     assert "domain photo has no" not in caplog.text
 
 
+def test_a_class_that_is_in_the_test_only_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plant(tmp_path, {f"{name}/train/{label}": 2 for name in "ab" for label in ("cat", "dog")})
+    plant(tmp_path, {f"{name}/test/{label}": 2 for name in "ab" for label in ("cat", "dgo")})
+    load(tmp_path)
+    assert [record.getMessage() for record in caplog.records] == [
+        "no domain has training pictures of dgo, only for the test"
+    ]
+
+
+def test_one_class_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    plant(tmp_path, {"photo/cat": 4, "sketch/cat": 4})
+    load(tmp_path)
+    assert "there is one class only, cat: every model is right" in caplog.text
+
+
 def test_a_lone_picture_is_for_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     plant(tmp_path, {"photo/cat": 1, "photo/dog": 2})
     with caplog.at_level(logging.WARNING):

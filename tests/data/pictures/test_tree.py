@@ -69,6 +69,15 @@ def test_pictures_of_a_format_that_is_not_read_are_named(
     assert "phone/cat/1.HEIC (a format that is not read; convert it)" in caplog.text
 
 
+def test_folders_without_pictures_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plant(tmp_path, {"photo/cat": 1, "scan/cat": 0, "sketch": 0})
+    (tmp_path / "scan/cat/1.npy").write_text("?")
+    assert len(found(tmp_path)) == 1
+    assert "scan/cat (no pictures in it), sketch (no class folders in it)" in caplog.text
+
+
 def test_a_folder_whose_name_no_file_of_results_can_hold_is_refused(tmp_path: Path) -> None:
     plant(tmp_path, {"photo/été 夏": 1})
     assert found(tmp_path) == [("photo", "été 夏", None, "000.png")]

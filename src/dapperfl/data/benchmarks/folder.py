@@ -48,9 +48,11 @@ def load(
     _report_unreadable(root, found, read)
     _report_dark(found, read)
     stock = _Stock(found, read)
+    domains = {name: stock.domain(name, test_fraction, split_seed) for name in stock.domains()}
+    _report_unlearnable(stock.classes, domains)
     return Benchmark(
         name=root.resolve().name,
-        domains={name: stock.domain(name, test_fraction, split_seed) for name in stock.domains()},
+        domains=domains,
         classes=stock.classes,
         mean=(0.485, 0.456, 0.406),
         std=(0.229, 0.224, 0.225),
@@ -119,6 +121,16 @@ def _draw(
     if lone := [label for label, places in own.items() if len(places) == 1]:
         log.warning("domain %s has one picture of %s: for training only", domain, some(lone))
     return train
+
+
+def _report_unlearnable(classes: Sequence[str], domains: Mapping[str, Domain]) -> None:
+    """Say where accuracy would mean little: one class to choose from, or one nobody ever saw."""
+    if len(classes) == 1:
+        log.warning("there is one class only, %s: every model is right", classes[0])
+    taught = torch.cat([domain.train.labels for domain in domains.values()])
+    counts = taught.bincount(minlength=len(classes)).tolist()
+    if unseen := [label for label, count in zip(classes, counts, strict=True) if not count]:
+        log.warning("no domain has training pictures of %s, only for the test", some(unseen))
 
 
 def _report_unreadable(root: Path, found: Sequence[Picture], read: Decoded) -> None:

@@ -101,6 +101,8 @@ class _Tree:
     def _domains(self, folder: Path, split: str | None) -> Iterator[Picture]:
         for domain in self._folders(folder):
             self._refuse_pictures(domain)
+            if not self._folders(domain):
+                self._skip(domain, "no class folders in it")
             splits = [] if split else self._splits(domain)
             if not splits:
                 yield from self._classes(domain, domain.name, split)
@@ -110,13 +112,24 @@ class _Tree:
 
     def _classes(self, folder: Path, domain: str, split: str | None) -> Iterator[Picture]:
         for label in self._folders(folder):
-            for deeper in self._folders(label):
-                self._skip(deeper, "a folder inside a class folder")
-            for entry in self._entries(label):
-                if Path(entry.name).suffix.lower() in OTHERS:
-                    self._skip(Path(entry.path), "a format that is not read; convert it")
+            self._note_unread(label)
             for path in self._files(label):
                 yield Picture(path, domain, class_name(label.name), split)
+
+    def _note_unread(self, label: Path) -> None:
+        """Note what is in a class folder and is no picture that can be read."""
+        deeper = self._folders(label)
+        others = [
+            Path(entry.path)
+            for entry in self._entries(label)
+            if Path(entry.name).suffix.lower() in OTHERS
+        ]
+        for path in deeper:
+            self._skip(path, "a folder inside a class folder")
+        for path in others:
+            self._skip(path, "a format that is not read; convert it")
+        if not deeper and not others and not self._files(label):
+            self._skip(label, "no pictures in it")
 
     def _splits(self, folder: Path) -> list[tuple[str, Path]]:
         """Return the train and test folders of a folder, if it is divided into them.
