@@ -1,5 +1,6 @@
 """What `dapperfl serve` makes of the files that a ServerApp writes."""
 
+import socket
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -11,9 +12,10 @@ from dapperfl.flower.address import Address
 from dapperfl.flower.certificates import Certificates, make_certificates, public_keys
 from dapperfl.flower.place import Place
 from dapperfl.flower.processes import Child
-from dapperfl.flower.serving import Door, _News, _Watch
+from dapperfl.flower.serving import Door, _News, _Watch, serve
 from dapperfl.lab.folder import RunFolder, write_json
 from dapperfl.lab.records import RoundLine, append
+from dapperfl.lab.resolve import resolve
 
 LINE = RoundLine(1, {"mnist": 10.0}, 10.0, None, 1.0, {}, ())
 
@@ -141,3 +143,12 @@ def test_a_key_that_lies_there_twice_is_registered_once(tmp_path):
     door = Door(Address("0.0.0.0", 8443), files, files.devices)
     assert len(public_keys(files.devices)) == 3
     assert len(door.public_keys()) == len(set(door.public_keys())) == 2
+
+
+def test_settings_without_effect_are_said_before_the_server_starts(tmp_path, caplog):
+    own = ['deploy.classes=["cat","dog"]', "data.fraction=0.5", "net=convnet", "net.width=4"]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        door = Door(Address("127.0.0.1", taken.getsockname()[1]))
+        with pytest.raises(RunError, match="port"):
+            next(serve(resolve(None, own), tmp_path / "out", door, resume=False))
+    assert "settings without effect: data.fraction" in caplog.text

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from dapperfl.data.benchmark import Benchmark, Domain, Examples
 from dapperfl.errors import ConfigError
-from dapperfl.lab.world import known_world
+from dapperfl.lab.resolve import resolve
+from dapperfl.lab.world import known_world, without_effect
 from tests.lab.toy_world import load
 
 
@@ -51,3 +52,28 @@ def test_pictures_that_devices_can_bring_are_what_a_server_tests_on(toy):
     world = known_world(toy(*OWN))
     assert world.shape == (3, 8, 8)
     assert world.test.keys() == {"dark", "light"}
+
+
+@pytest.mark.parametrize("own", ["deploy.own_folders=true", 'deploy.classes=["red","green"]'])
+@pytest.mark.parametrize(
+    ("setting", "advice"),
+    [
+        ("data.held_out=dark", "let none join with that domain"),
+        ("data.validation=0.2", "dapperfl join --keep-aside"),
+        ("data.reserve=5", "the server has none to keep from them"),
+    ],
+)
+def test_pictures_that_devices_own_are_not_kept_from_them(toy, own, setting, advice):
+    known_world(toy(setting))  # a benchmark that is dealt out
+    with pytest.raises(ConfigError, match=f"{setting.partition('=')[0]} = .*; .*{advice}"):
+        known_world(toy(own, setting))
+
+
+def test_settings_about_dealing_out_are_named_where_nothing_is_dealt_out(toy):
+    more = ("data.fraction=0.5", "data.allocation={dark=2,light=1}")
+    classes = 'deploy.classes=["red","green"]'
+    dealt = ["data.fraction", "data.allocation.dark", "data.allocation.light", "fleet.rhos"]
+    assert without_effect(toy(*more)) == []
+    assert without_effect(toy(*more, *OWN)) == dealt
+    assert without_effect(toy(*more, classes)) == ["data.benchmark", *dealt]
+    assert without_effect(resolve(None, [classes])) == []

@@ -1,5 +1,6 @@
 """What `dapperfl serve` does: a SuperLink, the run in it, and an eye on both until it is done."""
 
+import logging
 import secrets
 import shlex
 import time
@@ -30,12 +31,13 @@ from dapperfl.lab.config import Config, to_toml
 from dapperfl.lab.experiment import check_same_run, may_write, stored_config
 from dapperfl.lab.folder import RunFolder, read_json, write_atomically
 from dapperfl.lab.records import RoundLine, load_records
-from dapperfl.lab.world import known_world, planned, wanted
+from dapperfl.lab.world import known_world, planned, wanted, without_effect
 
 _START = 120.0  # seconds that the SuperLink, and then the ServerApp, may take to come up
 _PAUSE = 0.3
 _WRAPPING = 16  # objects that the pieces of a reply are packed in
 _TAKING_LEAVE = 5.0  # seconds between the end of the ServerApp's work and its last word
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,11 @@ def serve(config: Config, out: Path, door: Door, *, resume: bool) -> Iterator[st
     door.check()
     keys = door.public_keys()
     world = known_world(config)
+    if vain := without_effect(config):
+        logger.warning(
+            "devices bring their own pictures and say their own rho; settings without effect: %s",
+            ", ".join(vain),
+        )
     parts = _most_parts(config, world)  # what is wrong with it must show before anything is started
     if door.keys is not None and len(keys) < (most := wanted(config, planned(world, folder))):
         raise ConfigError(

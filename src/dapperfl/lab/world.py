@@ -11,10 +11,19 @@ from dapperfl.core.messages import Device
 from dapperfl.data.benchmark import Benchmark, Federation
 from dapperfl.errors import ConfigError
 from dapperfl.lab.build import load_benchmark, load_federation
-from dapperfl.lab.config import Config
+from dapperfl.lab.config import Config, DataConfig, to_keys
+from dapperfl.lab.fields import show
 from dapperfl.lab.folder import RunFolder
 from dapperfl.lab.records import read_devices
 
+# What only matters where a benchmark is dealt out.
+_DEALT = ("fleet.rhos", "data.protocol", "data.fraction", "data.allocation", "data.alpha")
+# What the owners of pictures decide, and how.
+_NOT_OURS = {
+    "held_out": "let none join with that domain, and leave it out",
+    "validation": "each says how many it keeps aside, dapperfl join --keep-aside; leave it out",
+    "reserve": "the server has none to keep from them; leave it out",
+}
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # as of any folder of pictures
 
 
@@ -34,13 +43,38 @@ def known_world(config: Config) -> Federation:
                 "devices; ask for fewer, or raise fleet.devices"
             )
         return federation
-    if config.data.blind:
-        raise ConfigError("data.blind = true: the server has no pictures that are kept aside")
+    _refuse_aside(config.data)
     if deploy.classes:
         if len(deploy.classes) < 2:
             raise ConfigError(f"deploy.classes = {list(deploy.classes)}: expected at least two")
         return Federation((), {}, {}, deploy.classes, MEAN, STD, picture=deploy.picture)
     return _tested_on(load_benchmark(config.data))
+
+
+def _refuse_aside(data: DataConfig) -> None:
+    """Refuse to keep pictures from devices that bring them, where results would say it was done."""
+    if data.blind:
+        raise ConfigError("data.blind = true: the server has no pictures that are kept aside")
+    for name, advice in _NOT_OURS.items():
+        if value := getattr(data, name):
+            raise ConfigError(
+                f"data.{name} = {show(value)}: devices bring their own pictures; {advice}"
+            )
+
+
+def without_effect(config: Config) -> list[str]:
+    """Name the settings about dealing pictures out, if there are some and devices bring theirs."""
+    if not config.deploy.devices_bring_pictures:
+        return []
+    start = Config()
+    usual = to_keys(replace(start, data=DataConfig(benchmark=config.data.benchmark)))
+    usual["data.benchmark"] = start.data.benchmark
+    vain = ("fleet.rhos", "data.") if config.deploy.classes else _DEALT
+    return [
+        key
+        for key, value in to_keys(config).items()
+        if key.startswith(vain) and value != usual.get(key)
+    ]
 
 
 def _tested_on(benchmark: Benchmark) -> Federation:

@@ -16,7 +16,10 @@ class FedAvgCapable(MeasuringMethod):
     def init(self, model: LocalModel, fleet: Sequence[Device]) -> ServerState:
         """Refuse a fleet without a capable device."""
         if all(device.rho > 0 for device in fleet):
-            raise ConfigError("no device can train the full net; give fleet.rhos a level 0")
+            raise ConfigError(
+                "no device can train the full net; give fleet.rhos a level 0, or let a device with "
+                "pictures of its own join with --rho 0"
+            )
         return super().init(model, fleet)
 
     def assign(
