@@ -112,6 +112,16 @@ def test_each_domain_is_held_out_in_turn(cli, scheduler, two_domains, tmp_path):
             "looks at the test of a domain, data.blind = true at none",
         ),
         (["dark", "light"], ["--baseline", "moon"], "there are fedavg"),
+        (
+            ["dark", "light"],
+            ["--set", "data.allocation={dark=10}"],
+            "data.allocation gives devices to dark; leave it out",
+        ),
+        (
+            ["dark", "light"],
+            ["--methods", "fedavg,moon{data.held_out=dark}"],
+            "leave data.held_out unset",
+        ),
     ],
 )
 def test_what_cannot_be_held_out_is_said(cli, scheduler, two_domains, domains, arguments, part):

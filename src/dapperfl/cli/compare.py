@@ -71,22 +71,28 @@ def compare(
         if unseen:
             from dapperfl.lab.compare.unseen import without_each
 
-            domains = _domains(runs[0])
+            domains = _domains(runs)
             runs = plan_runs(base, without_each(variants, runs, domains), parse_seeds(seeds))
         failures = _compare(runs, folder, baseline, workers, unseen=unseen)
     end(failures)
 
 
-def _domains(run: "Planned") -> list[str]:
-    """Return the domains of a run's benchmark, each of which is to be held out."""
+def _domains(runs: "list[Planned]") -> list[str]:
+    """Return the domains of the runs' benchmark, each of which is to be held out."""
     from dapperfl.errors import ConfigError
     from dapperfl.lab.build import load_benchmark
 
-    if run.config.data.held_out is not None:
-        raise ConfigError("--unseen holds out every domain in turn; leave data.held_out unset")
-    domains = list(load_benchmark(run.config.data).domains)
-    if run.config.data.blind:
-        raise ConfigError("--unseen looks at the test of a domain, data.blind = true at none")
+    for data in {run.label: run.config.data for run in runs}.values():
+        if data.held_out is not None:
+            raise ConfigError("--unseen holds out every domain in turn; leave data.held_out unset")
+        if data.allocation is not None:
+            raise ConfigError(
+                "--unseen holds out every domain in turn, and data.allocation gives devices to "
+                f"{', '.join(data.allocation)}; leave it out"
+            )
+        if data.blind:
+            raise ConfigError("--unseen looks at the test of a domain, data.blind = true at none")
+    domains = list(load_benchmark(runs[0].config.data).domains)
     if len(domains) < 2:
         raise ConfigError(f"--unseen needs two domains or more; there is {', '.join(domains)}")
     for taken, why in (("none", "data.held_out takes for nothing"), ("mean", "a column has")):
