@@ -161,6 +161,14 @@ def test_three_rounds_without_anyone_end_the_run():
         next(records)
 
 
+@pytest.mark.parametrize(("rounds", "told"), [(1, "1 round, so"), (2, "2 rounds in a row, so")])
+def test_a_short_run_without_anyone_has_failed(rounds: int, told: str):
+    records = simulator(Failing(broken=(0, 1, 2), from_round=1), rounds=rounds).rounds()
+    assert len([next(records) for _ in range(rounds)]) == rounds
+    with pytest.raises(RunError, match=f"nobody took part in {told}.*the battery is empty"):
+        next(records)
+
+
 def test_a_run_that_failed_in_its_last_round_fails_again_when_it_is_continued():
     world = simulator(Failing(broken=(0, 1, 2), from_round=1), rounds=3)
     records = world.rounds()

@@ -157,7 +157,7 @@ class Simulator:
         """Run the rounds that are left, and yield a record after each.
 
         Raises:
-            RunError: If nobody, or too few, took part in three rounds in a row.
+            RunError: If nobody, or too few, took part in three rounds in a row, or in all of fewer.
         """
         state = resume or self.start()
         self.levels()  # a budget that cannot be met is said now, not by every weak device later
@@ -170,14 +170,16 @@ class Simulator:
             self._check_alive(state, record.left_out)
 
     def _check_alive(self, state: Snapshot, left_out: Sequence[LeftOut]) -> None:
-        """End a run that has had too many empty rounds in a row."""
-        if state.empty_rounds < MAX_EMPTY_ROUNDS:
+        """End a run that has had too many empty rounds in a row, or nothing else."""
+        empty = state.empty_rounds
+        if empty < min(MAX_EMPTY_ROUNDS, self.num_rounds):
             return
         reasons = sorted({f"device {out.device.id}: {out.reason}" for out in left_out})
         why = "; ".join(reasons[:3]) or "ask for more rounds to try again"
+        count = f"{empty} rounds in a row" if empty > 1 else "1 round"
         raise RunError(
-            f"{self._few} took part in {state.empty_rounds} rounds in a row, so the run ends after "
-            f"round {state.server.round_num} ({why})"
+            f"{self._few} took part in {count}, so the run ends after round "
+            f"{state.server.round_num} ({why})"
         )
 
     @in_threads
