@@ -22,6 +22,7 @@ from dapperfl.lab.folder import RunFolder, read_tensors
 from dapperfl.lab.records import load_records
 from dapperfl.lab.resolve import resolve
 from dapperfl.runtime.checkpoint import save_checkpoint
+from tests.data.pictures.trees import plant
 from tests.lab import toy_world
 from tests.lab.conftest import TOY, assert_equal_runs
 
@@ -283,6 +284,21 @@ def test_a_finished_run_does_not_answer_for_another_folder(toy, tmp_path, monkey
     monkeypatch.setattr(module, "build", lambda given: build_on(given, _spread(given, one_more)))
     with pytest.raises(ConfigError, match="the pictures are not those"):
         run(there, tmp_path / "other", resume=True)
+
+
+def test_pictures_that_have_changed_since_are_told(toy, tmp_path, caplog, monkeypatch):
+    monkeypatch.setenv("DAPPERFL_DATA", str(tmp_path / "home"))
+    tree = plant(tmp_path / "tree", {f"{d}/{c}": 5 for d in ("day", "night") for c in ("a", "b")})
+    settings = ("data=folder", f"data.root={tree}", "data.size=8", "data.fraction=0.5", "rounds=1")
+    run(toy(*settings), tmp_path / "done")
+    first = run(toy(*settings), tmp_path / "done", resume=True)
+    assert "have come, gone or changed" not in caplog.text
+    (tree / "day/a/000.png").rename(tree / "day/a/009.png")
+    for more in ("rounds=1", "rounds=2", "rounds=2"):  # finished, continued, finished
+        caplog.clear()
+        last = run(toy(*settings, more), tmp_path / "done", resume=True)
+        assert "have come, gone or changed" in caplog.text
+    assert (first["rounds"], last["rounds"]) == (1, 2)
 
 
 def _spread(config, load):

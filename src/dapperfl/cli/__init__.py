@@ -88,7 +88,7 @@ def _run(config: "Config", out: Path, resume: bool, track: list[str]) -> None:
     from rich.console import Console
 
     from dapperfl.lab.display import header, results, watched
-    from dapperfl.lab.experiment import finished_summary, opened
+    from dapperfl.lab.experiment import finished_summary, opened, tell_changed
     from dapperfl.lab.tracking import load_tracker, tracked
 
     trackers = [load_tracker(name) for name in track]
@@ -96,6 +96,7 @@ def _run(config: "Config", out: Path, resume: bool, track: list[str]) -> None:
     console = Console(markup=False, emoji=False, highlight=False)
     summary = finished_summary(config, out) if resume else None
     if summary is not None:
+        tell_changed(config, out)
         console.print(results(summary))
         typer.echo(f"{out} is finished; for more rounds: --resume --set rounds={config.rounds * 2}")
         return

@@ -23,8 +23,16 @@ from dapperfl.sim.simulator import Simulator
 
 def load_benchmark(data: DataConfig) -> Benchmark:
     """Load the pictures, from this package or from a user's `package.module:load`."""
-    root = Path(data.root).expanduser() if data.root else None
-    return benchmarks.load(data.benchmark, root, **data.options)
+    return benchmarks.load(data.benchmark, _root(data), **data.options)
+
+
+def files_mark(data: DataConfig) -> str | None:
+    """Name the files of the pictures as they are now, unread; None if none can be told."""
+    return benchmarks.files_mark(data.benchmark, _root(data))
+
+
+def _root(data: DataConfig) -> Path | None:
+    return Path(data.root).expanduser() if data.root else None
 
 
 def load_federation(config: Config) -> Federation:

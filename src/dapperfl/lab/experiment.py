@@ -6,7 +6,7 @@ lines after the last checkpoint are cut off on resume and their rounds are compu
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from dapperfl.core.cost import cost
 from dapperfl.core.messages import ClientCost
 from dapperfl.data.benchmarks import naming_keys
 from dapperfl.errors import CheckpointError, ConfigError
-from dapperfl.lab.build import build
+from dapperfl.lab.build import build, files_mark
 from dapperfl.lab.config import Config, to_keys, to_table
 from dapperfl.lab.fields import show
 from dapperfl.lab.folder import (
@@ -65,6 +65,7 @@ _MAY_CHANGE = (
     "deploy.patience",
 )
 
+_FILES = "files"  # where `allocation.json` has the mark of the pictures' files
 # What else may have changed since a run was started, and what that does to it.
 _EFFECTS = {
     "dapperfl": "its settings may mean something else now",
@@ -79,6 +80,7 @@ def run(config: Config, out: Path, *, resume: bool = False) -> dict[str, Any]:
     """Run a config to its end in one call and return its summary."""
     done = finished_summary(config, out) if resume else None
     if done is not None:
+        tell_changed(config, out)
         return done
     with opened(config, out, resume=resume) as experiment:
         for _ in experiment.rounds():
@@ -97,6 +99,26 @@ def finished_summary(config: Config, out: Path) -> dict[str, Any] | None:
         return None  # moved, or other pictures: this shows when they are loaded
     summary = _read_summary(folder)
     return summary if summary.get("rounds") == config.rounds else None
+
+
+def tell_changed(config: Config, out: Path) -> None:
+    """Warn if a run's files of pictures are not what they were when it was started."""
+    then = _stored_files(RunFolder(out))
+    if then is not None and files_mark(config.data) not in (None, then):
+        _log.warning(
+            "pictures in %s have come, gone or changed since %s was started: what it has so far is "
+            "of those before; choose another --out to train on these alone",
+            *(config.data.root, out),
+        )
+
+
+def _stored_files(folder: RunFolder) -> str | None:
+    """Return the mark of the files that a run was started with, if it is known."""
+    if not folder.allocation.exists():
+        return None
+    with suppress(CheckpointError):  # who needs more of it says what is wrong
+        return read_table(folder.allocation, "").get(_FILES)
+    return None
 
 
 def _read_summary(folder: RunFolder) -> dict[str, Any]:
@@ -133,6 +155,7 @@ def opened(
         if may_write(folder, resume):
             check_same_run(stored_config(folder), config)
             _check_pictures(folder, simulator)
+            tell_changed(config, out)
             _compare_versions(folder)
         elif resume and not started:
             _log.info("there is no run in %s yet: starting from round 1", out)
@@ -234,6 +257,8 @@ def _begin(config: Config, folder: RunFolder, simulator: Simulator) -> "Experime
     write_atomically(folder.config, tomli_w.dumps(document).encode())
     devices = [asdict(each) for each in start.server.fleet]
     marked = {"devices": devices, "pictures": mark_of(simulator.federation)}
+    if (files := _stored_files(folder) or files_mark(config.data)) is not None:
+        marked[_FILES] = files
     write_json(folder.allocation, marked)
     lines = keep_until(folder.rounds, done)
     brief = [line.brief() for line in lines]

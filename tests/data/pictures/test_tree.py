@@ -5,7 +5,7 @@ from unicodedata import normalize
 
 import pytest
 
-from dapperfl.data.pictures.tree import find_pictures
+from dapperfl.data.pictures.tree import find_pictures, listing_mark
 from dapperfl.errors import DataError
 from tests.data.pictures.trees import picture, plant
 
@@ -149,3 +149,18 @@ def test_an_empty_tree_and_no_tree_are_refused(tmp_path: Path) -> None:
         find_pictures(tmp_path)
     with pytest.raises(DataError, match="nowhere is not a folder"):
         find_pictures(tmp_path / "nowhere")
+
+
+def test_a_listing_changes_with_names_and_sizes_and_not_with_times(tmp_path: Path) -> None:
+    cat = plant(tmp_path, {"photo/cat": 2}) / "photo" / "cat"
+    before = listing_mark(tmp_path)
+    os.utime(cat / "000.png", (1, 1))
+    (cat / "notes.txt").write_text("?")
+    assert listing_mark(tmp_path) == before
+    (cat / "000.png").rename(cat / "002.png")
+    renamed = listing_mark(tmp_path)
+    picture(1, side=99).save(cat / "001.png")
+    grown = listing_mark(tmp_path)
+    picture(1).save(tmp_path / "stray.png")  # no tree that can be read
+    assert len({before, renamed, grown, listing_mark(tmp_path), None}) == 5
+    assert listing_mark(tmp_path / "nowhere") is None

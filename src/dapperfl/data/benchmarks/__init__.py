@@ -97,6 +97,18 @@ def load(name: str, root: Path | None, **asked: Any) -> Benchmark:
     return found
 
 
+def files_mark(name: str, root: Path | None) -> str | None:
+    """Return a short name for the files of a benchmark as they are now; None if none can be told.
+
+    A benchmark's file may have a `files_mark(root)` for that, which does not read the pictures.
+    """
+    if ":" in name or root is None:
+        return None
+    told: Callable[[Path], str | None] | None
+    told = getattr(importlib.import_module(f"{__name__}.{name}"), "files_mark", None)
+    return None if told is None else told(root)
+
+
 def _loader(name: str) -> Callable[..., Benchmark]:
     loader: Callable[..., Benchmark]
     if ":" in name:

@@ -18,7 +18,7 @@ from dapperfl.core.rng import generator
 from dapperfl.data.benchmark import Benchmark, Domain, Examples
 from dapperfl.data.pictures.cache import read_all
 from dapperfl.data.pictures.decoding import Decoded
-from dapperfl.data.pictures.tree import Picture, find_pictures, some
+from dapperfl.data.pictures.tree import Picture, find_pictures, listing_mark, some
 from dapperfl.errors import ConfigError, DataError
 
 log = logging.getLogger(__name__)
@@ -58,6 +58,11 @@ def load(
         std=(0.229, 0.224, 0.225),
         flip=flip,
     )
+
+
+def files_mark(root: Path) -> str | None:
+    """Name the files as they are now, so that a change shows; see `listing_mark`."""
+    return listing_mark(root)
 
 
 class _Stock:

@@ -3,6 +3,7 @@
 Links are followed as long as they stay within the tree; what is hidden does not exist.
 """
 
+import hashlib
 import logging
 import os
 import unicodedata
@@ -65,6 +66,23 @@ def _listed(
     if not found:
         raise DataError(f"{root} has no pictures in it; {layout}")
     return found
+
+
+def listing_mark(root: Path) -> str | None:
+    """Name the pictures of a tree by their paths and sizes, unread; None if there is no tree.
+
+    Times do not count: whoever unpacks an archive again has the same pictures.
+    """
+    if not root.is_dir():
+        return None
+    digest = hashlib.sha256()
+    try:
+        for picture in _Tree(root, root.resolve()).pictures():
+            name, size = picture.path.relative_to(root), picture.path.stat().st_size
+            digest.update(b"%b\0%d\0" % (os.fsencode(name), size))
+    except (DataError, OSError) as error:  # no tree of pictures any more
+        digest.update(str(error).encode(errors="replace"))
+    return digest.hexdigest()
 
 
 def class_name(folder: str) -> str:

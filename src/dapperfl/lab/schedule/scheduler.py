@@ -14,7 +14,7 @@ import torch
 
 from dapperfl.errors import ConfigError, DapperFLError
 from dapperfl.lab.config import Config, EngineConfig
-from dapperfl.lab.experiment import finished_summary
+from dapperfl.lab.experiment import finished_summary, tell_changed
 from dapperfl.lab.schedule.jobs import Job, Outcome, Progress
 from dapperfl.lab.schedule.memory import HOST, Memory, host_free, pools, room
 from dapperfl.lab.schedule.process import Worker
@@ -139,6 +139,7 @@ class _Schedule:
             self._end(index, error=str(error))
         else:
             if summary is not None:
+                tell_changed(job.config, job.out)
                 self._end(index, summary)
 
     def _end(
