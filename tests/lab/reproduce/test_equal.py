@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from dapperfl.lab.compare.variants import parse_variants
 from dapperfl.lab.reproduce.equal import best_rates
 from dapperfl.lab.reproduce.plans import PLANS
@@ -63,3 +65,12 @@ def test_rates_are_judged_benchmark_by_benchmark():
     rows += [{**row, "base": "digits"} for row in rows]
     product = render(PLANS["rates"], rows, [])
     assert len(product.document.tables) == 2
+
+
+@pytest.mark.parametrize("name", ["rates", "equal"])
+def test_other_data_are_named_without_numbers_that_the_paper_does_not_have(name):
+    about = {"base": "office", "benchmark": "minidigits", "validation": "1"}
+    rows = [made_row(f"fedavg lr={rate}", 0, dark=1, light=1, **about) for rate in (0.01, 0.02)]
+    remarks = render(PLANS[name], rows, []).document.remarks
+    assert "Run on minidigits, not on the paper's data." in remarks
+    assert not any("orientation" in remark for remark in remarks)

@@ -65,14 +65,16 @@ def differences(pairs: Iterable[Pair]) -> list[str]:
 
 def on_other_data(rows: Iterable[Row]) -> list[str]:
     """Say if these are not the paper's benchmarks, so that nobody compares what cannot be."""
+    return [
+        f"{said}: its numbers stand beside ours for orientation only." for said in data_of(rows)
+    ]
+
+
+def data_of(rows: Iterable[Row]) -> list[str]:
+    """Say on what runs were done, if that is not the paper's benchmarks."""
     own = {name: read_toml(path)["data"]["benchmark"] for name, path in FILES.items()}
     others = sorted({row["benchmark"] for row in rows if row["benchmark"] != own[row["base"]]})
-    if not others:
-        return []
-    return [
-        f"Run on {', '.join(others)}, not on the paper's data: its numbers stand beside ours for "
-        "orientation only."
-    ]
+    return [f"Run on {', '.join(others)}, not on the paper's data"] if others else []
 
 
 def verdict(rows: Sequence[Row], pairs: Iterable[Pair]) -> list[str]:

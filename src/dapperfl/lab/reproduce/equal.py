@@ -13,7 +13,7 @@ from dapperfl.lab.compare.rows import Row
 from dapperfl.lab.compare.series import Series, missing_seeds, series_of
 from dapperfl.lab.compare.tables import aside_table
 from dapperfl.lab.compare.variants import Variant
-from dapperfl.lab.reproduce.beside import on_other_data
+from dapperfl.lab.reproduce.beside import data_of
 from dapperfl.lab.reproduce.drawing import draw_seeds, panels
 from dapperfl.lab.reproduce.plans import Plan, at_point
 from dapperfl.lab.reproduce.product import Product
@@ -47,7 +47,7 @@ def render_rates(title: str, rows: Sequence[Row], rounds: Sequence[Row]) -> Prod
     """Return what each rate gave each method on pictures kept aside."""
     every = series_of(rows)
     tables = tuple(aside_table(own, base) for base, own in _by_base(every).items())
-    remarks = [*missing_seeds(every), *on_other_data(rows)]
+    remarks = [*missing_seeds(every), *(f"{said}." for said in data_of(rows))]
     return Product(Document(title, tables, tuple(remarks)))
 
 
@@ -59,7 +59,7 @@ def render(title: str, rows: Sequence[Row], rounds: Sequence[Row]) -> Product:
         for base, own in _by_base(every).items()
         for table in standard_tables(own, base, _ours(own))
     ]
-    remarks = [*missing_seeds(every), *on_other_data(rows)]
+    remarks = [*missing_seeds(every), *(f"{said}." for said in data_of(rows))]
     document = Document(title, tuple(tables), tuple(remarks))
     return Product(document, {"": _figure(_by_base(every))})
 
