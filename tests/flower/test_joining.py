@@ -70,11 +70,14 @@ def test_a_round_is_a_line(member):
         {"phase": "statistics", "round": 1, "sent": 3196, "seconds": 0.4},
         {"phase": "train", "round": 2, "error": "the disk is full", "seconds": 0.1},
         {"phase": "hello", "error": "pictures is not a folder", "seconds": 0.1},
+        {"phase": "hello", "error": "pictures is not a folder", "seconds": 0.2},
+        {"phase": "refused", "error": "device 3 is none of this run's 2 devices", "seconds": 0.1},
     )  # fmt: skip
     assert follow(member, "INFO: SuperNode ID: 7\n", 0, rows)[1:-1] == [
         "round 1  loss 2.360  accuracy before 25.0 %  sent 246.0 kB  3.3 s",
         "train, round 2: failed: the disk is full",
         "cannot take part: pictures is not a folder; when that is solved, stop this and join again",
+        "the server refuses this device: device 3 is none of this run's 2 devices",
     ]
 
 

@@ -1,14 +1,17 @@
 """Who is asked who it is, how often, and who is waited for meanwhile."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from flwr.app import Message
 from tests.flower.village import Node, Village, assembled, crashed, nodes_of, toy
 
+from dapperfl.flower.joining import _readable
+from dapperfl.flower.letters import letter, part
 from dapperfl.flower.roster import AGAIN, HELLO
-from dapperfl.flower.runner import FlowerRunner
+from dapperfl.flower.runner import REPLY, FlowerRunner
 
 Twist = Callable[[Node, Message, Message], Message | None]
 
@@ -71,6 +74,82 @@ def test_one_whose_number_is_free_again_is_asked_at_once(tmp_path, caplog):
     village.nodes.pop(nodes[0].number)
     assert next(rounds).left_out == ()
     assert village.clock.at < 5
+
+
+def told(node: Node) -> list[str]:
+    """Return what `dapperfl join` shows of what a device was told."""
+    text = (Path(str(node.settings["state"])) / "worked.jsonl").read_text()
+    return [line for row in text.splitlines() for line in _readable(row)]
+
+
+def test_a_device_that_is_refused_is_told_why(tmp_path):
+    config = toy("rounds=1")
+    nodes = nodes_of(config, tmp_path)
+    stranger = Node({**nodes[0].settings, "state": str(tmp_path / "stranger"), "device-id": 7})
+    late = Node({**nodes[0].settings, "state": str(tmp_path / "late")})
+    weak = Node({**nodes[1].settings, "state": str(tmp_path / "weak"), "rho": 0.3})
+    simulator = assembled(Village([weak, *nodes, stranger, late]), config, tmp_path / "run")
+    (record,) = simulator.rounds()
+    assert record.left_out == ()
+    again = "when that is solved, stop this and join again"
+    assert told(weak) == [
+        f"the server refuses this device: device 1 says rho = 0.3, expected 0.5; {again}"
+    ]
+    assert told(stranger) == [f"cannot take part: the run has no device 7; {again}"]
+    assert told(late) == [
+        "the server refuses this device: device 0 has joined already; it is asked when that one "
+        "has left"
+    ]
+
+
+def test_a_refused_device_that_was_started_anew_is_asked_though_nobody_saw_it_leave(
+    tmp_path, caplog
+):
+    config = toy("deploy.deadline=600", "deploy.devices=2", "rounds=4")
+    nodes = nodes_of(config, tmp_path)
+    nodes[2].settings["rho"] = 0.3  # a mistake
+    simulator = assembled(village := Village(nodes), config, tmp_path / "run")
+    rounds = simulator.rounds()
+    assert [out.device.id for out in next(rounds).left_out] == [2]
+    del nodes[2].settings["rho"]
+    village.clock.at += AGAIN + 1
+    next(rounds)
+    assert next(rounds).left_out == ()
+    assert [each for each in caplog.messages if "refused" in each] == [
+        "a device is refused: device 2 says rho = 0.3, expected 0.4"
+    ]
+    assert len([line for line in told(nodes[2]) if "refuses this device" in line]) == 1
+
+
+def test_a_device_that_stays_refused_is_neither_counted_nor_told_again(tmp_path, caplog):
+    config = toy("deploy.deadline=600", "deploy.devices=2", "rounds=4")
+    nodes = nodes_of(config, tmp_path)
+    nodes[2].settings["rho"] = 0.3
+    simulator = assembled(village := Village(nodes), config, tmp_path / "run")
+    for _ in simulator.rounds():
+        village.clock.at += AGAIN + 1
+    assert len([each for each in caplog.messages if "refused" in each]) == 1
+    assert len([line for line in told(nodes[2]) if "refuses this device" in line]) == 1
+    assert isinstance(simulator.runner, FlowerRunner)
+    assert simulator.runner.roster.refused == 1
+
+
+def test_a_device_that_was_put_aside_is_told_so_once(tmp_path):
+    config = toy("rounds=4", "deploy.guard.strikes=1")
+    nodes = nodes_of(config, tmp_path)
+
+    def spoilt(node: Node, message: Message, reply: Message) -> Message:
+        if message.metadata.message_type != "train":
+            return reply
+        return Message(letter({REPLY: part(b"noise")}), reply_to=message)
+
+    nodes[1].twist = spoilt
+    for _ in assembled(Village(nodes), config, tmp_path / "run").rounds():
+        pass
+    assert [line for line in told(nodes[1]) if "server" in line] == [
+        "the server refuses this device: put aside after 1 refused replies in a row; this run asks "
+        "it no more"
+    ]
 
 
 def test_one_that_never_says_who_it_is_holds_nobody_up_for_long(tmp_path, caplog):

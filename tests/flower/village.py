@@ -20,6 +20,7 @@ from dapperfl.flower.client_app import app
 from dapperfl.flower.desk import Desk
 from dapperfl.flower.place import Place
 from dapperfl.flower.post import Post
+from dapperfl.flower.roster import REFUSED
 from dapperfl.flower.server_app import Assembly, serve
 from dapperfl.lab.config import Config
 from dapperfl.lab.resolve import resolve
@@ -135,7 +136,10 @@ class Village(Grid):
         message.metadata.__dict__["_message_id"] = key
         try:
             reply = node.answer(message)
-            self.replies[key] = None if reply is None else self._carried(reply)
+            if message.metadata.message_type == REFUSED:
+                del self.replies[key]  # nobody fetches what there is to say to that
+            else:
+                self.replies[key] = None if reply is None else self._carried(reply)
         except (KeyError, ValueError) as error:
             self.replies[key] = error
 

@@ -10,9 +10,10 @@ from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from dapperfl.core.messages import ClientUpdate
+from dapperfl.errors import MessageError
 from dapperfl.flower.device import Settings, holding_of, reason_of, work_on
 from dapperfl.flower.kit import NET_LIMIT, Kit, build_kit
-from dapperfl.flower.letters import letter, opened, part, refusal
+from dapperfl.flower.letters import letter, opened, part, refusal, refused
 from dapperfl.flower.remembered import Remembered
 from dapperfl.flower.roster import DEVICE, TERMS
 from dapperfl.flower.runner import MODEL, REPLY, TASK
@@ -33,6 +34,12 @@ app = ClientApp()
 def hello(message: Message, context: Context) -> Message:
     """Say which device this is."""
     return _answered(message, context, "hello", _introduce)
+
+
+@app.query("refused")
+def not_wanted(message: Message, context: Context) -> Message:
+    """Hear why the server does not ask this device."""
+    return _answered(message, context, "refused", _hear)
 
 
 @app.train()
@@ -72,6 +79,14 @@ def _introduce(content: RecordDict, settings: Settings, notes: Notes) -> RecordD
     notes["run"] = kit.terms.run
     device = holding_of(settings, kit).device
     return letter({DEVICE: part(kit.codec.encode_device(device))})
+
+
+def _hear(content: RecordDict, settings: Settings, notes: Notes) -> RecordDict:
+    reason = refused(content)
+    if reason is None:
+        raise MessageError("the server refuses this device and does not say why")
+    notes["error"] = reason
+    return letter({})
 
 
 def _work(content: RecordDict, settings: Settings, notes: Notes) -> RecordDict:

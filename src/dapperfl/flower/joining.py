@@ -23,6 +23,11 @@ _CHANGES = (  # state before, words of Flower's, state after, what is told
     ("joined", "Connection attempt failed", "lost", "{} does not answer; trying again"),
     ("lost", "Connection successful", "joined", "{} answers again"),
 )
+_CANNOT = "cannot take part: "
+_NOT_ASKED = {  # phases of a message after which a server does not ask for work
+    "hello": _CANNOT + "{}; when that is solved, stop this and join again",
+    "refused": "the server refuses this device: {}",
+}
 _NEEDS_KEY, _UNKNOWN_KEY, _BAD_KEY = "[code: 2001]", "[code: 2004]", "Exit Code: 302"
 
 
@@ -147,6 +152,7 @@ class _Follower:
         self._worked = Tail(member.state / "worked.jsonl")
         self._log = Tail(node.log, node.since)
         self._state = "joining"
+        self._excuse = ""  # what was told last of why it cannot take part
 
     @property
     def joined(self) -> bool:
@@ -158,7 +164,14 @@ class _Follower:
         for line in self._log.lines():
             yield from self._connection(line)
         for line in self._worked.lines():
-            yield from _readable(line)
+            yield from self._without_echo(_readable(line))
+
+    def _without_echo(self, told: list[str]) -> list[str]:
+        """Leave out what was told already: a server asks again and again who somebody is."""
+        if told and told[0] == self._excuse:
+            return []
+        self._excuse = told[0] if told and told[0].startswith(_CANNOT) else self._excuse
+        return told
 
     def _connection(self, line: str) -> Iterator[str]:
         """Follow the words of Flower by which the connection comes and goes."""
@@ -179,8 +192,8 @@ def _readable(text: str) -> list[str]:
 
 def _told(row: dict[str, Any]) -> Iterator[str]:
     """Write one message that was worked on as a line; hellos are no work."""
-    if row.get("error") and row["phase"] == "hello":  # a server asks once who somebody is
-        yield f"cannot take part: {row['error']}; when that is solved, stop this and join again"
+    if row.get("error") and row["phase"] in _NOT_ASKED:
+        yield _NOT_ASKED[row["phase"]].format(row["error"])
     elif row.get("error"):
         yield f"{row['phase']}, round {row.get('round', '-')}: failed: {row['error']}"
     elif row["phase"] == "train":

@@ -3,7 +3,7 @@
 Flower's node numbers change; a device is known by the id in its own settings. Every node that is
 new is asked who it is, and asked again if nothing comes: Flower delivers a message once, and a bad
 network may lose it. Who gives an id that another live node has, or does not fit the run, is
-refused; it may try again when it comes back.
+refused and told why; it is asked again later.
 """
 
 import logging
@@ -16,7 +16,7 @@ from dapperfl.core.channels import ChannelGraph
 from dapperfl.core.messages import Device, LocalModel
 from dapperfl.core.state import snapshot
 from dapperfl.errors import BudgetError, MessageError
-from dapperfl.flower.letters import letter, opened, part, refused
+from dapperfl.flower.letters import letter, opened, part, refusal, refused
 from dapperfl.flower.post import PAUSE, Post, Silence
 from dapperfl.runtime.facts import as_text
 from dapperfl.runtime.guard import GuardSettings, check_device
@@ -25,9 +25,15 @@ from dapperfl.runtime.packing import HEADER_LIMIT
 from dapperfl.runtime.wire import Codec
 
 TERMS, DEVICE = "terms", "device"
-HELLO = "query"  # Flower's kind of message
-AGAIN = 120.0  # seconds after which a node that has not said who it is is asked again
+HELLO, REFUSED = "query", "query.refused"  # Flower's kinds of message
+AGAIN = 120.0  # seconds after which a node that is silent, or not wanted, is asked again
+_JOIN_AGAIN = "when that is solved, stop this and join again"
+_WAIT = "it is asked when that one has left"
 logger = logging.getLogger(__name__)
+
+
+class _DeclinedError(MessageError):
+    """The device itself says that it cannot take part."""
 
 
 @dataclass
@@ -55,7 +61,8 @@ class Roster:
     _asked: dict[str, tuple[int, float]] = field(default_factory=dict)  # node, until when
     _greeted: dict[int, float] = field(default_factory=dict)  # nodes, and when they were asked last
     _mute: set[int] = field(default_factory=set)  # nodes that left a question unanswered
-    _unwanted: dict[int, int | None] = field(default_factory=dict)  # nodes, and whose id they want
+    _unwanted: dict[int, tuple[int | None, float]] = field(default_factory=dict)  # see `_take_in`
+    _told: dict[int, str] = field(default_factory=dict)  # nodes, and why they are not asked
 
     def look(self, enough: Callable[[], bool], seconds: float) -> None:
         """Greet nodes that are new and take in what they say, until it is enough or too late."""
@@ -71,10 +78,17 @@ class Roster:
         """Wait for devices that are missing, as long as some new node has not said who it is."""
 
         def enough() -> bool:
-            new = any(node not in self._mute for node, _ in self._asked.values())
+            old = self._mute | self._told.keys()
+            new = any(node not in old for node, _ in self._asked.values())
             return self.nodes.keys() >= set(wanted) or not new
 
         self.look(enough, seconds)
+
+    def tell(self, node: int, reason: str) -> None:
+        """Tell a node why it is not asked, once; its owner can only mend what is known there."""
+        if self._told.get(node) != reason:
+            self._told[node] = reason
+            self.post.send(node, REFUSED, refusal(reason), self.deadline)
 
     def _greet(self) -> None:
         live = self.post.nodes()
@@ -82,12 +96,14 @@ class Roster:
             if node not in live:
                 logger.info("device %d has left", device)
                 del self.nodes[device]
+        now = self.post.now()
         self._unwanted = {
-            node: claimed
-            for node, claimed in self._unwanted.items()
-            if node in live and (claimed is None or claimed in self.nodes)
+            node: (claimed, at)
+            for node, (claimed, at) in self._unwanted.items()
+            if node in live and now < at + AGAIN and (claimed is None or claimed in self.nodes)
         }
         self._greeted = {node: at for node, at in self._greeted.items() if node in live}
+        self._told = {node: reason for node, reason in self._told.items() if node in live}
         self._mute &= live
         for node in sorted(live - set(self.nodes.values()) - self._unwanted.keys()):
             self._ask(node)
@@ -124,7 +140,11 @@ class Roster:
         self._mute.add(node)
 
     def _take_in(self, node: int, content: RecordDict | MessageError) -> None:
-        """Bind a node to the device that it says it is, or note why not."""
+        """Bind a node to the device that it says it is, or note whose id it wants, and when.
+
+        One that is not wanted is asked again after a while: with a key, a device that was started
+        anew is the same node, and nobody sees that it was away.
+        """
         taken = None
         try:
             device = check_device(self._introduced(content), self.guard)
@@ -133,21 +153,32 @@ class Roster:
                 taken = device.id
                 raise MessageError(f"device {taken} has joined already")
         except MessageError as error:
-            self.refused += 1
-            self._unwanted[node] = taken
-            logger.warning("a device is refused: %s", as_text(str(error)))
+            self._unwanted[node] = taken, self.post.now()
+            self._refuse(node, error, _JOIN_AGAIN if taken is None else _WAIT)
             return
         self.nodes[device.id], self.devices[device.id] = node, device
+        self._told.pop(node, None)
         logger.info(
             "device %d joined: domain %s, rho %g, %d pictures",
             *(device.id, device.domain, device.rho, device.num_samples),
         )
 
+    def _refuse(self, node: int, error: MessageError, remedy: str) -> None:
+        reason = f"{error}; {remedy}"
+        if self._told.get(node) == reason:
+            return
+        self.refused += 1
+        logger.warning("a device is refused: %s", as_text(str(error)))
+        if isinstance(error, _DeclinedError):
+            self._told[node] = reason  # its owner knows
+        else:
+            self.tell(node, reason)
+
     def _introduced(self, content: RecordDict | MessageError) -> Device:
         if isinstance(content, MessageError):
             raise content
         if reason := refused(content):
-            raise MessageError(f"it says: {reason}")
+            raise _DeclinedError(f"it says: {reason}")
         return self.codec.decode_device(opened(content, {DEVICE: 3 * HEADER_LIMIT})[DEVICE])
 
 

@@ -118,7 +118,12 @@ class FlowerRunner:
     def _absence(self, device: Device) -> LeftOut | None:
         if device.id not in self.roster.nodes:
             return LeftOut(device, "the device is not connected")
-        return self.inbox.put_aside(device)
+        aside = self.inbox.put_aside(device)
+        if aside is not None:
+            self.roster.tell(
+                self.roster.nodes[device.id], f"{aside.reason}; this run asks it no more"
+            )
+        return aside
 
     def _letters(self, tasks: list[Asked]) -> Iterator[tuple[Asked, RecordDict, int]]:
         """Encode tasks; a model that is the same for several goes over the wire once."""
