@@ -7,6 +7,7 @@ import pytest
 
 from dapperfl.errors import CheckpointError
 from dapperfl.flower.desk import Desk
+from dapperfl.flower.keyring import Keyring
 from dapperfl.flower.place import Place
 from dapperfl.lab import folder
 from dapperfl.lab.folder import read_json
@@ -37,6 +38,17 @@ def test_a_full_disk_is_one_line_that_says_how_to_go_on(desk, fill):
         desk.write_ledger(Ledger())
     with pytest.raises(CheckpointError, match=rf"status\.json: {words}"):
         desk.tell("running")
+
+
+def test_a_damaged_note_of_keys_is_named_with_what_removing_it_means(desk):
+    assert desk.read_keyring() == Keyring()
+    desk.write_keys(Keyring.of({7: b"key"}, {}))
+    desk.place.claims.write_text("[1]")
+    with pytest.raises(CheckpointError, match=r"claims\.json is damaged: .*any known key may then"):
+        desk.read_keyring()
+    desk.place.keys.write_text("{}")
+    with pytest.raises(CheckpointError, match=r"keys\.json is damaged: .*start the server again"):
+        desk.read_keyring()
 
 
 def test_why_a_server_has_ended_is_told_on_a_full_disk_too(desk, fill):

@@ -8,8 +8,11 @@ import pytest
 from flwr.app import Message
 from tests.flower.village import Node, Village, assembled, crashed, nodes_of, toy
 
+from dapperfl.flower.desk import Desk
 from dapperfl.flower.joining import _readable
+from dapperfl.flower.keyring import Keyring
 from dapperfl.flower.letters import letter, part
+from dapperfl.flower.place import Place
 from dapperfl.flower.roster import AGAIN, HELLO
 from dapperfl.flower.runner import REPLY, FlowerRunner
 
@@ -150,6 +153,30 @@ def test_a_device_that_was_put_aside_is_told_so_once(tmp_path):
         "the server refuses this device: put aside after 1 refused replies in a row; this run asks "
         "it no more"
     ]
+
+
+def test_no_other_key_speaks_under_the_number_of_a_device(tmp_path, caplog):
+    config = toy("deploy.devices=2", "rounds=3")
+    nodes = nodes_of(config, tmp_path)
+    thief = Node({**nodes[2].settings, "state": str(tmp_path / "thief")})
+    village, desk = Village([thief, *nodes]), Desk(Place(tmp_path / "run"))
+    keys = {number: f"{number}".encode() for number in village.nodes}
+    files = {"device-2": keys[nodes[2].number]}
+    desk.write_keys(Keyring.of(keys, files))
+    rounds = assembled(village, config, tmp_path / "run").rounds()
+    assert next(rounds).left_out == ()
+    (line,) = told(thief)
+    assert line.startswith("the server refuses this device: device 2 belongs to another key; give")
+    # No file is named after this one; it has joined with that number first.
+    village.nodes.pop(nodes[0].number)
+    thief.settings["device-id"] = 0
+    village.clock.at += AGAIN + 1
+    assert [out.device.id for out in next(rounds).left_out] == [0]
+    assert [out.device.id for out in next(rounds).left_out] == [0]
+    assert "device 0 belongs to another key" in caplog.text
+    assert desk.read_keyring().claims.keys() == {
+        desk.read_keyring().nodes[each.number] for each in nodes
+    }
 
 
 def test_one_that_never_says_who_it_is_holds_nobody_up_for_long(tmp_path, caplog):

@@ -37,10 +37,10 @@ class Control:
     def __init__(self, client: ControlHttpClient) -> None:
         self._client = client
 
-    def register(self, keys: Iterable[bytes]) -> None:
-        """Let the devices with these public keys in."""
-        for key in keys:
-            self._client.RegisterNode(RegisterNodeRequest(public_key=key))
+    def register(self, keys: Iterable[bytes]) -> dict[int, bytes]:
+        """Let the devices with these public keys in; return them by the node that each is given."""
+        requests = (RegisterNodeRequest(public_key=key) for key in keys)
+        return {self._client.RegisterNode(each).node_id: each.public_key for each in requests}
 
     def start(self) -> None:
         """Ship the thin app and start it; from then on devices are answered."""

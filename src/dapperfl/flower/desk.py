@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from dapperfl.errors import CheckpointError
+from dapperfl.flower.keyring import Keyring
 from dapperfl.flower.place import Place
 from dapperfl.lab.folder import explained, intact, read_json, strict_json, write_json
 from dapperfl.lab.notes import heard
@@ -82,6 +83,40 @@ class Desk:
         """
         with explained(self.place.out):
             write_json(self.place.ledger, ledger.to_json())
+
+    def write_keys(self, keyring: Keyring) -> None:
+        """Say who has which key, before the run starts.
+
+        Raises:
+            CheckpointError: It cannot be written.
+        """
+        with explained(self.place.out):
+            write_json(self.place.keys, keyring.to_json())
+
+    def read_keyring(self) -> Keyring:
+        """Return who has which key, and which numbers they have joined with so far.
+
+        Raises:
+            CheckpointError: A file that says so is damaged.
+        """
+        if not self.place.keys.exists():
+            return Keyring()
+        with intact(self.place.keys, "start the server again"):
+            keyring = Keyring.from_json(read_json(self.place.keys))
+        if not self.place.claims.exists():
+            return keyring
+        without = "any known key may then join with a number that no file of a key is named after"
+        with intact(self.place.claims, f"{_REMEDY}: {without}"):
+            return keyring.with_claims(read_json(self.place.claims))
+
+    def write_claims(self, keyring: Keyring) -> None:
+        """Remember which numbers keys have joined with, for a process that takes over.
+
+        Raises:
+            CheckpointError: It cannot be written.
+        """
+        with explained(self.place.out):
+            write_json(self.place.claims, dict(keyring.claims))
 
 
 @contextmanager

@@ -43,6 +43,16 @@ class Place:
         return self.folder / "ledger.json"
 
     @property
+    def keys(self) -> Path:
+        """Which key each of Flower's nodes has."""
+        return self.folder / "keys.json"
+
+    @property
+    def claims(self) -> Path:
+        """Which number each key has joined with."""
+        return self.folder / "claims.json"
+
+    @property
     def notes(self) -> Path:
         """What the ServerApp logs, a line each."""
         return self.folder / "server.log"

@@ -2,8 +2,8 @@
 
 Flower's node numbers change; a device is known by the id in its own settings. Every node that is
 new is asked who it is, and asked again if nothing comes: Flower delivers a message once, and a bad
-network may lose it. Who gives an id that another live node has, or does not fit the run, is
-refused and told why; it is asked again later.
+network may lose it. Who gives an id that another live node or another key has, or does not fit the
+run, is refused and told why; it is asked again later.
 """
 
 import logging
@@ -16,6 +16,7 @@ from dapperfl.core.channels import ChannelGraph
 from dapperfl.core.messages import Device, LocalModel
 from dapperfl.core.state import snapshot
 from dapperfl.errors import BudgetError, MessageError
+from dapperfl.flower.keyring import Keyring
 from dapperfl.flower.letters import letter, opened, part, refusal, refused
 from dapperfl.flower.post import PAUSE, Post, Silence
 from dapperfl.runtime.facts import as_text
@@ -47,6 +48,8 @@ class Roster:
         guard: What is believed of them.
         deadline: Seconds that a node has to say who it is.
         accept: Raises a `MessageError` if a device does not belong to the run.
+        keyring: Whose key each node has.
+        keep: Remembers a keyring that has changed.
     """
 
     post: Post
@@ -55,6 +58,8 @@ class Roster:
     guard: GuardSettings
     deadline: float
     accept: Callable[[Device], None]
+    keyring: Keyring
+    keep: Callable[[Keyring], None]
     nodes: dict[int, int] = field(default_factory=dict)  # Flower's node, by device id
     devices: dict[int, Device] = field(default_factory=dict)  # as they introduced themselves
     refused: int = 0  # introductions so far that were not accepted
@@ -149,6 +154,7 @@ class Roster:
         try:
             device = check_device(self._introduced(content), self.guard)
             self.accept(device)
+            self.keyring.check(device.id, node)
             if device.id in self.nodes:
                 taken = device.id
                 raise MessageError(f"device {taken} has joined already")
@@ -158,10 +164,16 @@ class Roster:
             return
         self.nodes[device.id], self.devices[device.id] = node, device
         self._told.pop(node, None)
+        self._claim(device.id, node)
         logger.info(
             "device %d joined: domain %s, rho %g, %d pictures",
             *(device.id, device.domain, device.rho, device.num_samples),
         )
+
+    def _claim(self, device: int, node: int) -> None:
+        before, self.keyring = self.keyring, self.keyring.claimed(device, node)
+        if self.keyring != before:
+            self.keep(self.keyring)
 
     def _refuse(self, node: int, error: MessageError, remedy: str) -> None:
         reason = f"{error}; {remedy}"

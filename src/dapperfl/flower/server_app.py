@@ -74,7 +74,14 @@ class Assembly:
         self.kit = build_kit(terms, modules_of(config))
         deploy, accept = config.deploy, able(self.kit.trade, self.kit.graph)
         self.roster = Roster(
-            post, self.kit.codec, terms.encode(), deploy.guard, deploy.deadline, accept
+            post,
+            self.kit.codec,
+            terms.encode(),
+            deploy.guard,
+            deploy.deadline,
+            accept,
+            desk.read_keyring(),
+            desk.write_claims,
         )
 
     def make(self, config: Config) -> Simulator:

@@ -15,6 +15,8 @@ from dapperfl.flower.address import Address, why_silent
 from dapperfl.flower.app_folder import write_app
 from dapperfl.flower.certificates import Certificates, check_server, public_keys
 from dapperfl.flower.control import connected
+from dapperfl.flower.desk import Desk
+from dapperfl.flower.keyring import Keyring
 from dapperfl.flower.kit import build_kit, modules_of, reply_limit
 from dapperfl.flower.place import RUN, Place
 from dapperfl.flower.processes import (
@@ -53,9 +55,13 @@ class Door:
         """What the server is known by."""
         return None if self.certificates is None else self.certificates.authority
 
+    def named_keys(self) -> dict[str, bytes]:
+        """The keys of the devices that are let in, by the names of their files."""
+        return {} if self.keys is None else public_keys(self.keys)
+
     def public_keys(self) -> list[bytes]:
-        """The keys of the devices that are let in, each once: Flower takes none twice."""
-        return [] if self.keys is None else [*dict.fromkeys(public_keys(self.keys).values())]
+        """Each of these keys once: Flower takes none twice."""
+        return [*dict.fromkeys(self.named_keys().values())]
 
     def check(self) -> None:
         """Refuse certificates that no server can start with; see `check_server`."""
@@ -118,7 +124,8 @@ def serve(config: Config, out: Path, door: Door, *, resume: bool) -> Iterator[st
         ) as link:
             _wait_until_up(link, door)
             with connected(str(door.address.here), secret, door.authority) as control:
-                control.register(keys)
+                nodes = control.register(keys)
+                Desk(place).write_keys(Keyring.of(nodes, door.named_keys()))
                 control.start()
             yield f"listening on {door.address}"
             watch = _Watch(link, place)
