@@ -120,10 +120,8 @@ class RefusedError(Exception):
         super().__init__(text)
 
 
-@pytest.mark.parametrize(("most", "taken"), [("6", True), ("5", False)])
-def test_a_message_of_too_many_pieces_is_refused_before_it_is_kept(monkeypatch, most, taken):
-    monkeypatch.setenv("DAPPERFL_PARTS", most)
-    kept: list[Any] = []
+def push(kept: list[Any], tree: Any = CHUNK, sender: int = 7) -> None:
+    """Send a message of node 7's, as the SuperLink has it after it was patched."""
     devices = SimpleNamespace(
         activate_node=None,
         push_messages=lambda request, state: kept.append(request),
@@ -131,10 +129,30 @@ def test_a_message_of_too_many_pieces_is_refused_before_it_is_kept(monkeypatch, 
         ApiErrorCode=SimpleNamespace(FLEET_RUN_STATUS_NOT_ALLOWED="no"),
     )
     _patch(SimpleNamespace(create_app=None), SimpleNamespace(), devices)
-    request = SimpleNamespace(message_object_trees=[MESSAGE])
+    message = SimpleNamespace(metadata=SimpleNamespace(src_node_id=sender))
+    request = SimpleNamespace(
+        node=SimpleNamespace(node_id=7), messages_list=[message], message_object_trees=[tree]
+    )
+    devices.push_messages(request=request, state=None)
+
+
+@pytest.mark.parametrize(("most", "taken"), [("6", True), ("5", False)])
+def test_a_message_of_too_many_pieces_is_refused_before_it_is_kept(monkeypatch, most, taken):
+    monkeypatch.setenv("DAPPERFL_PARTS", most)
+    kept: list[Any] = []
     if taken:
-        devices.push_messages(request=request, state=None)
+        push(kept, MESSAGE)
     else:
         with pytest.raises(RefusedError, match="more than 5 objects"):
-            devices.push_messages(request=request, state=None)
-    assert kept == ([request] if taken else [])
+            push(kept, MESSAGE)
+    assert len(kept) == taken
+
+
+def test_a_message_in_the_name_of_another_device_is_refused(monkeypatch):
+    monkeypatch.setenv("DAPPERFL_PARTS", "6")
+    kept: list[Any] = []
+    with pytest.raises(RefusedError, match="in the name of another device"):
+        push(kept, sender=8)
+    assert kept == []
+    push(kept)
+    assert len(kept) == 1

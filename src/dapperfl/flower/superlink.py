@@ -136,13 +136,16 @@ def _patch(application: Any, command: Any, devices: Any) -> None:
             state.deactivate_node(node)
         return activate(request=request, state=state)
 
+    def refuse(reason: str) -> None:
+        raise devices.FlowerError(devices.ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED, reason)
+
     def push_few(request: Any, state: Any) -> Any:
         # Before Flower makes room for it; later, the ServerApp would put it together unasked.
         if sum(map(parts_of, request.message_object_trees)) > most:
-            raise devices.FlowerError(
-                devices.ApiErrorCode.FLEET_RUN_STATUS_NOT_ALLOWED,
-                f"a message of more than {most} objects is refused",
-            )
+            refuse(f"a message of more than {most} objects is refused")
+        # Flower compares the key with the node of the request, and that with no message in it.
+        if any(each.metadata.src_node_id != request.node.node_id for each in request.messages_list):
+            refuse("a message in the name of another device is refused")
         return push(request, state)
 
     application.create_app = create_app
