@@ -116,6 +116,29 @@ def test_local_fleet_goes_on_with_the_devices_it_had(call, monkeypatch):
     assert found == [6]
 
 
+@pytest.mark.parametrize(
+    ("words", "function"),
+    [
+        (["serve", "--insecure"], "serving.serve"),
+        (["local-fleet"], "local_fleet.local_fleet"),
+    ],
+)
+def test_a_run_that_ended_while_it_waited_for_devices_goes_on_with_its_config(
+    call, monkeypatch, words, function
+):
+    found = []
+
+    def start(config, out, *rest, **how):
+        found.append((config.fleet.devices, config.rounds))
+        raise RunError("seen")
+
+    monkeypatch.setattr(f"dapperfl.flower.{function}", start)
+    Path("out/.flower").mkdir(parents=True)
+    Path("out/.flower/config.toml").write_text("rounds = 9\n[fleet]\ndevices = 6")
+    call(*words, "--out", "out", "--resume", "--set", "rounds=8")
+    assert found == [(6, 8)]
+
+
 def test_a_used_folder_is_not_overwritten(call):
     Path("out").mkdir()
     Path("out/config.toml").write_text("rounds = 3")

@@ -83,7 +83,7 @@ def serve(
         from dapperfl.flower.serving import serve as served
 
         door = _door(host, port, certificates, keys, insecure)
-        resolved = run_config(config, settings or [], out, resume)
+        resolved = _config(config, settings or [], out, resume)
         _run(resolved, out, resume, lambda out: served(resolved, out, door, resume=resume))
 
 
@@ -117,7 +117,7 @@ def local_fleet(
         if devices is None and config is None and not resume:
             devices = _TRY_OUT
         number = [f"{_DEVICES}={devices}"] if devices is not None else []
-        resolved = run_config(config, [*(settings or ()), *number], out, resume)
+        resolved = _config(config, [*(settings or ()), *number], out, resume)
         _run(resolved, out, resume, lambda out: fleet(resolved, out, resume=resume, secure=secure))
 
 
@@ -130,6 +130,16 @@ def flower(interrupted: str = "interrupted; nothing was written") -> Iterator[No
         require_flower()
         with terminable():
             yield
+
+
+def _config(config: Path | None, settings: list[str], out: Path | None, resume: bool) -> "Config":
+    """Return the config of a run, also of one that ended while it waited for its devices."""
+    from dapperfl.flower.place import Place
+
+    if resume and out and config is None and not (out / "config.toml").exists():
+        waited = Place(out).config
+        config = waited if waited.exists() else None
+    return run_config(config, settings, out, resume)
 
 
 def _run(
