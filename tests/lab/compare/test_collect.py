@@ -125,3 +125,10 @@ def test_the_log_counts_the_runs_of_each_command(scheduler, files):
     before = files.log.read_text()
     _collect(runs, files, Results())
     assert files.log.read_text() == before  # nothing was run
+
+
+@pytest.mark.parametrize("text", ["[1]", '[{"command": "x"}]', "{", "7"])
+def test_a_damaged_log_is_named(tmp_path, text):
+    (tmp_path / "t.json").write_text(text)
+    with pytest.raises(CheckpointError, match=r"t\.json .*; remove it"):
+        origin(tmp_path / "t.json")

@@ -6,6 +6,7 @@ import pytest
 
 from dapperfl.core.messages import ClientCost
 from dapperfl.errors import CheckpointError
+from dapperfl.lab.compare.output import comparison
 from dapperfl.lab.compare.planned import Base, plan_runs
 from dapperfl.lab.compare.rows import (
     domains_of,
@@ -36,6 +37,7 @@ def _line(number: int, dark: float, light: float, **more) -> RoundLine:
     return RoundLine(number, accuracy, (dark + light) / 2, 0.1, 1.5, costs, (), **more)
 
 
+HEAD = "base,label,settings,method,preset,seed,id"
 LINES = [_line(1, 10, 30), _line(2, 40, 20), _line(3, 20, 30)]
 
 
@@ -114,7 +116,8 @@ def test_another_table_gives_a_row_its_own_label(run):
 
 
 @pytest.mark.parametrize(
-    "text", ["a,b\n1,2\n", "base,label,seed,id\n1,2\n", "base,label,seed,id\n1,2,3,4,5\n"]
+    "text",
+    ["a,b\n1,2\n", f"{HEAD}\n1,2\n", f"{HEAD}\n1,2,3,4,5,6,7,8\n", "base,label,seed,id\n1,2,3,4\n"],
 )
 def test_a_file_of_another_kind_is_refused(tmp_path, text):
     path = tmp_path / "rows.csv"
@@ -133,6 +136,9 @@ def test_a_file_of_another_kind_is_refused(tmp_path, text):
         ({"dark_last5": "12,3"}, "dark_last5"),
         ({"flops": "many"}, "flops"),
         ({"rounds": ""}, "rounds"),
+        ({"best": "nan"}, "best"),
+        ({"dark_last": "inf"}, "dark_last"),
+        ({"peak_parameters": "many"}, "peak_parameters"),
     ],
 )
 def test_a_damaged_number_is_named(run, tmp_path, cells, column):
@@ -143,6 +149,33 @@ def test_a_damaged_number_is_named(run, tmp_path, cells, column):
     write_rows(path, [row, {**row, **cells}])
     with pytest.raises(CheckpointError, match=f"row 2 is damaged: {column} is no number"):
         read_rows(path)
+
+
+def test_a_file_that_a_spreadsheet_has_saved_is_read(run, tmp_path):
+    write_rows(tmp_path / "rows.csv", [row_of(run, SUMMARY, LINES)])
+    (tmp_path / "saved.csv").write_text((tmp_path / "rows.csv").read_text(), encoding="utf-8-sig")
+    assert read_rows(tmp_path / "saved.csv") == read_rows(tmp_path / "rows.csv")
+
+
+@pytest.mark.parametrize("column", ["best", "dark_best", "dark_last5"])
+def test_a_run_without_a_number_that_a_table_needs_is_named(run, column):
+    row = row_of(run, SUMMARY, LINES)
+    empty = {name: "" if name == column else cell for name, cell in row.items()}
+    lacking = {name: cell for name, cell in row.items() if name != column}
+    for given in (empty, lacking):
+        with pytest.raises(CheckpointError, match=f"demo: fedavg, seed 5 has no {column}"):
+            comparison([row, {**given, "seed": "5"}])
+    bare = {name: cell for name, cell in row.items() if not name.endswith("_last5")}
+    with pytest.raises(CheckpointError, match="demo: fedavg has no accuracy of any domain"):
+        comparison([bare])
+
+
+def test_costs_that_older_rows_do_not_have_are_left_open(run):
+    costs = ("parameters", "peak_parameters", "flops", "bytes_up", "bytes_down", "seconds")
+    row = row_of(run, SUMMARY, LINES)
+    document = comparison([{name: cell for name, cell in row.items() if name not in costs}])
+    [table] = [each for each in document.tables if each.title.endswith("costs")]
+    assert [cell.text for cell in table.rows[0][1:]] == ["–"] * 6
 
 
 def test_a_damaged_round_is_named(run, tmp_path):

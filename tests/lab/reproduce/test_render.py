@@ -110,6 +110,14 @@ def test_values_of_a_search_are_all_different():
     assert distinct(0.1999, [0.1999, 0.1998]) == 0.1997
 
 
+def test_a_round_without_a_domain_that_is_drawn_is_named():
+    rows = [made_row("fedavg", 0, dark=1, light=1)]
+    about = {"base": "digits", "label": "fedavg", "seed": "0"}
+    rounds = [{**about, "round": "1", "global": "50", "dark": "50"}]
+    with pytest.raises(CheckpointError, match="digits: fedavg, seed 0 has no light"):
+        render(PLANS["curves"], rows, rounds)
+
+
 def test_curves_without_their_rounds_are_refused(tmp_path):
     path = tmp_path / "curves.csv"
     write_rows(path, _rows(("moon", 0, 40, "digits", "")))

@@ -8,7 +8,7 @@ from typing import Any
 
 from dapperfl.lab.compare.rows import machine
 from dapperfl.lab.display import clock
-from dapperfl.lab.folder import read_json, write_json
+from dapperfl.lab.folder import intact, read_json, write_json
 from dapperfl.lab.versions import versions
 
 
@@ -43,7 +43,11 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 def origin(path: Path) -> list[str]:
     """Say for people where rows come from: each command once, and the time of all."""
-    entries = read_log(path)
+    with intact(path, "remove it; tables do without"):
+        return _told(read_log(path))
+
+
+def _told(entries: list[dict[str, Any]]) -> list[str]:
     if not entries:
         return []
     commands = dict.fromkeys(f"`{entry['command']}`" for entry in entries)

@@ -5,6 +5,7 @@ import io
 import os
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,6 +24,11 @@ _HEAD = ("method", "preset", "seed", *MARKS)
 _COUNTS = ("seed", "round", "rounds")
 _COSTS = ("parameters", "flops", "bytes", "seconds")
 _ABOUT = ("base", "label", "settings")
+_NEEDED = (*_ABOUT, "method", "preset", "seed", "id")
+_MAYBE = (
+    *(*_COSTS, "bytes_up", "bytes_down", "peak_parameters"),
+    *("weakest_parameters", "weakest_macs", "weakest_accuracy", "own_accuracy", "validation"),
+)
 _MADE_BY = ("dapperfl", "torch", "python", "platform", "threads", "commit")
 
 
@@ -144,17 +150,18 @@ def read_rows(path: Path) -> list[Row]:
         CheckpointError: there is no such file, or it is not one of these.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        # A spreadsheet begins what it saves with a mark of the encoding.
+        with path.open(newline="", encoding="utf-8-sig") as file:
             rows: list[Row] = list(csv.DictReader(file, strict=True))
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
     for number, row in enumerate(rows, start=1):
         cells = (*row, *row.values())  # csv says None for a cell too many or too few
-        if not {"base", "label", "seed", "id"} <= row.keys() or None in cells:
+        if not {*_NEEDED} <= row.keys() or None in cells:
             raise CheckpointError(f"{path}, row {number} is damaged, or of another kind of file")
         for column in _numbers(row):
             try:
-                (int if column in _COUNTS else float)(row[column])
+                _parsed(row, column)
             except ValueError as error:
                 raise CheckpointError(
                     f"{path}, row {number} is damaged: {column} is no number: {error}"
@@ -162,12 +169,33 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
+def number(row: Row, column: str) -> float:
+    """Return the number in a cell.
+
+    Raises:
+        CheckpointError: there is none.
+    """
+    if not row.get(column):
+        raise CheckpointError(
+            f"{row['base']}: {row['label']}, seed {row['seed']} has no {column}; its row is "
+            "damaged, or of another version"
+        )
+    return float(row[column])
+
+
+def _parsed(row: Row, column: str) -> float:
+    value = (int if column in _COUNTS else float)(row[column])
+    if not isfinite(value):
+        raise ValueError(f"{value} is none of a run")
+    return value
+
+
 def _numbers(row: Row) -> Iterator[str]:
     """Name the cells that hold numbers: some must, others do where they are not empty."""
     words = {*_ABOUT, "method", "preset", "id"}
     for name, cell in row.items():
         must = name in (*_COUNTS, *MARKS)
-        cost = name in (*_COSTS, "validation")
+        cost = name in _MAYBE
         domain = name.rpartition("_")[2] in MARKS or ("round" in row and name not in words)
         if must or (cell and (cost or domain)):
             yield name

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from dapperfl.lab.compare.rows import MARKS, Row, domains_of
+from dapperfl.errors import CheckpointError
+from dapperfl.lab.compare.rows import MARKS, Row, domains_of, number
 from dapperfl.lab.groups import Spread, spread
 
 
@@ -32,8 +33,12 @@ class Series:
         return domains_of(self.rows[0])
 
     def by_seed(self, column: str) -> dict[int, float]:
-        """Return a column's number of each seed."""
-        return {int(row["seed"]): float(row[column]) for row in self.rows}
+        """Return a column's number of each seed.
+
+        Raises:
+            CheckpointError: a run has none.
+        """
+        return {int(row["seed"]): number(row, column) for row in self.rows}
 
     def over(self, column: str) -> Spread:
         """Return mean and spread of a column over seeds."""
@@ -49,7 +54,9 @@ class Series:
 
     def _domain_values(self) -> Iterable[list[float]]:
         last = MARKS[-1]
-        return ([float(row[f"{domain}_{last}"]) for domain in self.domains] for row in self.rows)
+        if not self.domains:
+            raise CheckpointError(f"{self.base}: {self.label} has no accuracy of any domain")
+        return ([number(row, f"{domain}_{last}") for domain in self.domains] for row in self.rows)
 
     def setting(self, key: str) -> str | None:
         """Return a setting of the variant, as it was typed."""

@@ -109,16 +109,17 @@ def _if_known(each: Series, column: str) -> Spread | None:
 def cost_table(every: Sequence[Series], title: str) -> Table:
     """Return what a client spends."""
 
-    def column(write: Callable[[Series], str]) -> list[Cell]:
-        return [Cell(write(each)) for each in every]
+    def column(name: str, write: Callable[[float], str]) -> list[Cell]:
+        found = [_if_known(each, name) for each in every]
+        return [Cell("–" if value is None else write(value.mean)) for value in found]
 
     columns: dict[str, Sequence[Cell]] = {
-        "parameters": column(lambda each: _count(each, "parameters")),
-        "most held": column(lambda each: _count(each, "peak_parameters")),
-        "FLOPs": column(lambda each: _count(each, "flops")),
-        "sent": column(lambda each: f"{human(each.over('bytes_up').mean)}B"),
-        "received": column(lambda each: f"{human(each.over('bytes_down').mean)}B"),
-        "time": column(lambda each: clock(each.over("seconds").mean)),
+        "parameters": column("parameters", _count),
+        "most held": column("peak_parameters", _count),
+        "FLOPs": column("flops", _count),
+        "sent": column("bytes_up", lambda value: f"{human(value)}B"),
+        "received": column("bytes_down", lambda value: f"{human(value)}B"),
+        "time": column("seconds", clock),
     }
     note = (
         "Parameters of the net that is sent back, training FLOPs and bytes: mean of a client in a "
@@ -155,8 +156,8 @@ def _above(ours: Series, theirs: Series, column: str) -> str:
     return "–" if found is None else str(found)
 
 
-def _count(each: Series, column: str) -> str:
-    return human(each.over(column).mean).strip()
+def _count(value: float) -> str:
+    return human(value).strip()
 
 
 def paired_table(every: Sequence[Series], title: str, baseline: str | None = None) -> Table:

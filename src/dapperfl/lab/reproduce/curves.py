@@ -5,7 +5,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from dapperfl.lab.compare.output import Document
-from dapperfl.lab.compare.rows import Row, domains_of
+from dapperfl.lab.compare.rows import Row, domains_of, number
 from dapperfl.lab.compare.series import missing_seeds, series_of
 from dapperfl.lab.compare.tables import accuracy_table
 from dapperfl.lab.groups import Spread, spread
@@ -54,7 +54,7 @@ def best_so_far(rounds: Sequence[Row], column: str) -> list[Spread]:
     curves = []
     for own in by_seed.values():
         own.sort(key=lambda row: int(row["round"]))
-        curves.append(list(accumulate((float(row[column]) for row in own), max)))
+        curves.append(list(accumulate((number(row, column) for row in own), max)))
     return [spread(values) for values in zip(*curves, strict=False)]
 
 

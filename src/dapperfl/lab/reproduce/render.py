@@ -64,7 +64,8 @@ def _check_rows(plan: Plan, rows: Sequence[Row], path: Path) -> None:
     """Refuse the rows of another table: they would stand under a wrong title, or break it."""
     whole = PLANS[plan.name]  # whatever part of it was asked for
     ends = tuple(point.label for point in whole.points)
-    needed = ("protocol", "validation") if plan.name in (SEARCH, RATES) else ("protocol",)
+    judged = ("validation",) if plan.name in (SEARCH, RATES) else ()
+    needed = ("protocol", "benchmark", *judged)
     for row in rows:
         fits = row["base"] in whole.bases and row["label"].endswith(ends)
         if not fits or not all(row.get(name) for name in needed):
