@@ -6,7 +6,7 @@ from tests.flower.village import Node, Village, crashed
 
 from dapperfl.errors import MessageError
 from dapperfl.flower.letters import letter, opened, part
-from dapperfl.flower.post import Came, Post, Silence
+from dapperfl.flower.post import GRACE, Came, Post, Silence
 
 
 def echo(node: Node, message: Message, reply: Message) -> Message:
@@ -51,6 +51,37 @@ def test_who_is_silent_is_waited_for_until_the_deadline_and_no_longer():
     found = {came.about: came.content for came in post.collect(waiting, 9)}
     assert found["mute"] == Silence("no reply within 9 s")
     assert village.clock.at == 9
+
+
+def test_a_reply_that_comes_too_late_is_fetched_so_that_flower_lets_go_of_it():
+    post, village, waiting = sent("mute", "b")
+    (late,) = (key for key, about in waiting.items() if about == "mute")
+    list(post.collect(waiting, 9))
+    reply = Message(letter({"text": part(b"late")}), reply_to=village.pushed[0])
+    village.replies[late] = reply
+    key = post.send(102, "query", letter({}), ttl=9)
+    assert key is not None
+    (came,) = post.collect({key: "b"}, 9)
+    assert text(came) == "b"
+    assert village.replies == {}
+
+
+def test_late_replies_are_not_looked_for_for_ever(monkeypatch):
+    post, village, waiting = sent("mute", "b")
+    list(post.collect(waiting, 9))
+    village.clock.at += GRACE
+    key = post.send(102, "query", letter({}), ttl=9)
+    assert key is not None
+    looked: list[str] = []
+    pull = village.pull_messages
+
+    def look(keys: list[str]) -> list[Message]:
+        looked.extend(keys)
+        return pull(keys)
+
+    monkeypatch.setattr(village, "pull_messages", look)
+    list(post.collect({key: "b"}, 9))
+    assert looked == [key]
 
 
 def test_an_error_of_flower_is_a_silence_with_its_reason():

@@ -7,7 +7,7 @@ go before the next.
 import logging
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from flwr.app import Message, RecordDict
@@ -44,6 +44,7 @@ class Post:
     grid: Grid
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    _late: dict[str, float] = field(default_factory=dict)  # messages given up, and until when
 
     def nodes(self) -> set[int]:
         """Return the nodes that are there now, by Flower's number."""
@@ -86,6 +87,7 @@ class Post:
         """
         until = self.now() + seconds
         while waiting:
+            self._drop_late()
             for sent in list(waiting):
                 content = self.fetch(sent)
                 if content is not None:
@@ -96,4 +98,11 @@ class Post:
             if waiting:
                 self.sleep(PAUSE)
         for sent in list(waiting):
+            self._late[sent] = self.now() + GRACE
             yield Came(waiting.pop(sent), Silence(f"no reply within {seconds:g} s"))
+
+    def _drop_late(self) -> None:
+        """Fetch replies that came too late, for nobody: Flower holds each until it is fetched."""
+        for sent, until in list(self._late.items()):
+            if self.now() >= until or self.fetch(sent) is not None:
+                del self._late[sent]
