@@ -48,6 +48,24 @@ def test_a_device_whose_first_words_are_lost_is_asked_again(tmp_path, caplog, lo
     assert "refused" not in caplog.text
 
 
+def test_a_device_that_takes_longer_than_a_round_to_say_who_it_is_joins(tmp_path):
+    config = toy("deploy.deadline=5")
+    nodes = nodes_of(config, tmp_path)
+    slow: list[Message] = []
+    nodes[1].twist = lambda node, message, reply: slow.append(reply)
+    village = Village(nodes)
+
+    def answer() -> None:
+        if village.clock.at >= 30 and slow:
+            reply, nodes[1].twist = slow.pop(), None
+            village.replies[reply.metadata.reply_to_message_id] = reply
+
+    village.before_pull = answer
+    for record in assembled(village, config, tmp_path / "run").rounds():
+        assert record.left_out == ()
+    assert 30 <= village.clock.at < 35
+
+
 def test_a_device_that_comes_back_is_asked_at_once(tmp_path):
     config = toy("deploy.deadline=600")
     nodes = nodes_of(config, tmp_path)

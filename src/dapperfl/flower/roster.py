@@ -46,7 +46,7 @@ class Roster:
         codec: What devices introduce themselves in.
         terms: What they are told of the run.
         guard: What is believed of them.
-        deadline: Seconds that a node has to say who it is.
+        deadline: Seconds that others wait for a node to say who it is.
         accept: Raises a `MessageError` if a device does not belong to the run.
         keyring: Whose key each node has.
         keep: Remembers a keyring that has changed.
@@ -63,7 +63,7 @@ class Roster:
     nodes: dict[int, int] = field(default_factory=dict)  # Flower's node, by device id
     devices: dict[int, Device] = field(default_factory=dict)  # as they introduced themselves
     refused: int = 0  # introductions so far that were not accepted
-    _asked: dict[str, tuple[int, float]] = field(default_factory=dict)  # node, until when
+    _asked: dict[str, tuple[int, float]] = field(default_factory=dict)  # node, and when
     _greeted: dict[int, float] = field(default_factory=dict)  # nodes, and when they were asked last
     _mute: set[int] = field(default_factory=set)  # nodes that left a question unanswered
     _unwanted: dict[int, tuple[int | None, float]] = field(default_factory=dict)  # see `_take_in`
@@ -120,18 +120,26 @@ class Roster:
             return
         if before is not None:
             self._note_silence(node, f"no reply within {now - before:.0f} s")
-        sent = self.post.send(node, HELLO, letter({TERMS: part(self.terms)}), self.deadline)
+        # A fresh process on a slow device may need longer than the deadline of a quick round.
+        sent = self.post.send(node, HELLO, letter({TERMS: part(self.terms)}), self._longest)
         if sent is not None:
-            self._greeted[node], self._asked[sent] = now, (node, now + self.deadline)
+            self._greeted[node], self._asked[sent] = now, (node, now)
+
+    @property
+    def _longest(self) -> float:
+        """Seconds after which nothing that a node says of itself is waited for."""
+        return max(self.deadline, AGAIN)
 
     def _listen(self) -> None:
-        for sent, (node, until) in list(self._asked.items()):
+        for sent, (node, asked) in list(self._asked.items()):
             if sent not in self._asked:  # it has answered another one
                 continue
-            content = self.post.fetch(sent)
-            if content is None and self.post.now() >= until:
-                content = Silence(f"no reply within {self.deadline:g} s")
-            if isinstance(content, Silence):
+            content, silent = self.post.fetch(sent), self.post.now() - asked
+            if content is None and silent >= self.deadline:
+                self._note_silence(node, f"no reply within {self.deadline:g} s")
+            if content is None and silent >= self._longest:
+                del self._asked[sent]
+            elif isinstance(content, Silence):
                 del self._asked[sent]
                 self._note_silence(node, content.reason)
             elif content is not None:
