@@ -1,5 +1,6 @@
 """Certificates are judged by Python's TLS, keys by Flower's own readers."""
 
+import errno
 import ssl
 import stat
 import subprocess
@@ -198,3 +199,14 @@ def test_a_certificate_whose_time_is_over_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(certificates, "_DAYS", -1)
     with pytest.raises(ConfigError, match="make new certificates"):
         check_server(make_certificates(tmp_path, ["127.0.0.1"], 1))
+
+
+def test_a_folder_of_keys_that_cannot_be_read_is_not_taken_for_an_empty_one(tmp_path, monkeypatch):
+    def denied(folder: Path) -> list[str]:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    with pytest.raises(ConfigError, match=r"there is no public key \(\*\.pub\) in .*missing"):
+        public_keys(tmp_path / "missing")
+    monkeypatch.setattr("os.listdir", denied)
+    with pytest.raises(ConfigError, match=f"{tmp_path} cannot be read: Permission denied"):
+        public_keys(tmp_path)

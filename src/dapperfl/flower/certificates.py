@@ -244,7 +244,12 @@ def public_keys(folder: Path) -> dict[str, bytes]:
     Raises:
         ConfigError: there is none, or a file is no key of the kind that devices need.
     """
-    keys = {path.stem: _public_key(path) for path in sorted(folder.glob("*.pub"))}
+    try:
+        names = sorted(os.listdir(folder)) if folder.exists() else []
+    except OSError as error:
+        raise ConfigError(f"{folder} cannot be read: {error.strerror or error}") from error
+    paths = [folder / name for name in names if name.endswith(".pub")]
+    keys = {path.stem: _public_key(path) for path in paths}
     if not keys:
         raise ConfigError(
             f"there is no public key (*.pub) in {folder}; dapperfl certs makes them, and "
