@@ -70,6 +70,16 @@ def test_who_is_missing_is_in_the_status(served, tmp_path):
     assert status["message"].startswith("1 of 3 devices joined within 3 s; missing: 1, 2; start")
 
 
+def test_a_server_that_gives_up_says_that_it_has_refused_some(served, tmp_path):
+    config = toy("deploy.patience=3")
+    nodes = nodes_of(config, tmp_path)
+    nodes[2].settings["rho"] = 0.3
+    with pytest.raises(
+        RunError, match=r"missing: 2; 1 that wanted to join were refused, see above"
+    ):
+        served(Village(nodes), config)
+
+
 def test_a_folder_with_another_run_is_not_touched(served, tmp_path):
     config = toy("rounds=1")
     served(Village(nodes_of(config, tmp_path)), config)

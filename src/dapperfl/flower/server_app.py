@@ -125,9 +125,11 @@ class Assembly:
         experiment.finish()
 
     def _tell_running(self) -> None:
+        self.desk.tell("running", self._refused(), len(self.roster.nodes))
+
+    def _refused(self) -> str:
         refused = self.roster.refused
-        message = f"{refused} that wanted to join were refused" if refused else ""
-        self.desk.tell("running", message, len(self.roster.nodes))
+        return f"{refused} that wanted to join were refused" if refused else ""
 
     def _joined(self) -> Federation:
         """Wait until enough devices are there, and settle who belongs to the run."""
@@ -155,9 +157,10 @@ class Assembly:
         if not enough():
             missing = [str(each.id) for each in known if each.id not in roster.nodes]
             named = f"; missing: {', '.join(missing[:_NAMED])}" if missing else ""
+            refused = f"; {self._refused()}, see above" if roster.refused else ""
             raise RunError(
-                f"{len(roster.nodes)} of {number} devices joined within {patience:g} s{named}; "
-                "start the others, or ask for fewer with deploy.devices"
+                f"{len(roster.nodes)} of {number} devices joined within {patience:g} s{named}"
+                f"{refused}; start the others, or ask for fewer with deploy.devices"
             )
 
 
