@@ -100,6 +100,22 @@ def test_exif_orientation_is_applied(tmp_path: Path) -> None:
     assert (shown[7] == 0).all()
 
 
+@pytest.mark.parametrize("mode", ["L", "P", "CMYK", "RGB", "RGBA", "I;16"])
+def test_a_plain_tiff_that_lies_on_its_side_is_turned(tmp_path: Path, mode: str) -> None:
+    pixels = np.zeros((8, 16), np.uint8)
+    pixels[:, :8] = 255  # bright on the left
+    image = Image.fromarray(pixels)
+    deep = Image.fromarray(pixels.astype(np.uint16) * 257)
+    exif = Image.Exif()
+    exif[0x0112] = 6  # left becomes top
+    (deep if mode == "I;16" else image.convert("RGB").convert(mode)).save(
+        tmp_path / "a.tif", exif=exif
+    )
+    shown = decode(tmp_path / "a.tif", 8)
+    assert (shown[0] == 255).all()
+    assert (shown[7] == 0).all()
+
+
 def test_of_an_animation_the_first_frame_counts(tmp_path: Path) -> None:
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])

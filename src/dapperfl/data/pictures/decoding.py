@@ -70,9 +70,14 @@ def decode(path: Path, side: int) -> NDArray[np.uint8]:
 
     Squashing (not cropping) and bilinear scaling are what the paper does with its benchmarks.
     """
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
-    with Image.open(path, formats=FORMATS) as file:
+    # By name, Pillow would map a plain TIFF into memory and scramble one that lies on its side.
+    with path.open("rb") as content:
+        try:
+            file = Image.open(content, formats=FORMATS)
+        except UnidentifiedImageError:
+            raise DataError("cannot identify image file") from None
         if file.width * file.height > MAX_PIXELS:
             raise DataError(f"{file.width} × {file.height} pixels are too many")
         upright = ImageOps.exif_transpose(file)
