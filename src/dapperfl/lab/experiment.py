@@ -18,7 +18,7 @@ from dapperfl.core.messages import ClientCost
 from dapperfl.data.benchmarks import naming_keys
 from dapperfl.errors import CheckpointError, ConfigError
 from dapperfl.lab.build import build, files_mark
-from dapperfl.lab.config import Config, to_keys, to_table
+from dapperfl.lab.config import Config, DataConfig, to_keys, to_table
 from dapperfl.lab.fields import show
 from dapperfl.lab.folder import (
     RunFolder,
@@ -101,10 +101,18 @@ def finished_summary(config: Config, out: Path) -> dict[str, Any] | None:
     return summary if summary.get("rounds") == config.rounds else None
 
 
-def tell_changed(config: Config, out: Path) -> None:
-    """Warn if a run's files of pictures are not what they were when it was started."""
+def tell_changed(
+    config: Config, out: Path, look: Callable[[DataConfig], str | None] = files_mark
+) -> None:
+    """Warn if a run's files of pictures are not what they were when it was started.
+
+    Args:
+        config: What is to be run.
+        out: The run folder.
+        look: Names the files as they are now; who asks for many runs looks once.
+    """
     then = _stored_files(RunFolder(out))
-    if then is not None and files_mark(config.data) not in (None, then):
+    if then is not None and look(config.data) not in (None, then):
         _log.warning(
             "pictures in %s have come, gone or changed since %s was started: what it has so far is "
             "of those before; choose another --out to train on these alone",

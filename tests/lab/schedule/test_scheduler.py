@@ -17,6 +17,7 @@ from dapperfl.lab.records import load_records
 from dapperfl.lab.resolve import resolve
 from dapperfl.lab.schedule import Job, Outcome, Progress, run_all, scheduler
 from dapperfl.lab.schedule.worker import Failed
+from tests.data.pictures.trees import plant
 from tests.lab.conftest import TOY, assert_equal_runs
 from tests.lab.schedule.made_up import GB, SUMMARY, Machine
 
@@ -259,3 +260,17 @@ def test_runs_that_share_a_gpu_end_where_they_would_have_ended_alone(tmp_path, e
     for job in jobs:
         run(job.config, tmp_path / "alone" / job.name)
         assert_equal_runs(tmp_path / "alone" / job.name, job.out)
+
+
+def test_finished_runs_on_pictures_that_have_changed_are_told(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("DAPPERFL_DATA", str(tmp_path / "home"))
+    tree = plant(tmp_path / "tree", {f"{d}/{c}": 5 for d in ("day", "night") for c in ("a", "b")})
+    own = ("data=folder", f"data.root={tree}", "data.size=8", "data.fraction=0.5", "rounds=1")
+    jobs = [_job(tmp_path, f"seed {seed}", *own, f"seed={seed}") for seed in (0, 1)]
+    for job in jobs:
+        run(job.config, job.out)
+    looks = iter(["others"])  # one for both
+    monkeypatch.setattr(scheduler, "files_mark", lambda data: next(looks))
+    assert all(outcome.summary for outcome in run_all(jobs))
+    told = [text for text in caplog.messages if "have come, gone or changed" in text]
+    assert ["seed-0" in told[0], "seed-1" in told[1], len(told)] == [True, True, 2]

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from dapperfl.errors import ConfigError, DapperFLError
-from dapperfl.lab.config import Config, EngineConfig
+from dapperfl.lab.build import files_mark
+from dapperfl.lab.config import Config, DataConfig, EngineConfig
 from dapperfl.lab.experiment import finished_summary, tell_changed
 from dapperfl.lab.schedule.jobs import Job, Outcome, Progress
 from dapperfl.lab.schedule.memory import HOST, Memory, host_free, pools, room
@@ -118,6 +119,7 @@ class _Schedule:
         self.workers: list[Worker] = []
         self.peak: dict[str, int] = {}  # by kind of memory: host or cuda
         self.free: dict[str, int] = {}  # by device, when one of its workers last looked
+        self.files: dict[tuple[str, str | None], str | None] = {}  # marks, by benchmark and root
 
     def run(self) -> list[Outcome]:
         for index in list(self.waiting):
@@ -139,8 +141,15 @@ class _Schedule:
             self._end(index, error=str(error))
         else:
             if summary is not None:
-                tell_changed(job.config, job.out)
+                tell_changed(job.config, job.out, self._files)
                 self._end(index, summary)
+
+    def _files(self, data: DataConfig) -> str | None:
+        """Look at the files of pictures, which may be many, once for all runs on them."""
+        key = data.benchmark, data.root
+        if key not in self.files:
+            self.files[key] = files_mark(data)
+        return self.files[key]
 
     def _end(
         self, index: int, summary: Mapping[str, Any] | None = None, error: str | None = None
