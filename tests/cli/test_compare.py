@@ -105,6 +105,7 @@ def test_each_domain_is_held_out_in_turn(cli, scheduler, two_domains, tmp_path):
         (["dark"], [], "two domains or more; there is dark"),
         (["dark", "none"], [], 'the name "none", which data.held_out takes for nothing'),
         (["dark", "mean"], [], 'the name "mean", which a column has'),
+        (["dark", "light "], [], "data.held_out cannot be 'light '; rename this domain"),
         (["dark", "light"], ["--set", "data.held_out=dark"], "leave data.held_out unset"),
         (
             ["dark", "light"],

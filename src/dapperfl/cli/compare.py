@@ -95,10 +95,22 @@ def _domains(runs: "list[Planned]") -> list[str]:
     domains = list(load_benchmark(runs[0].config.data).domains)
     if len(domains) < 2:
         raise ConfigError(f"--unseen needs two domains or more; there is {', '.join(domains)}")
+    _check_names(domains)
+    return domains
+
+
+def _check_names(domains: list[str]) -> None:
+    """Refuse names that a setting or a table would take for something else."""
+    from dapperfl.errors import ConfigError
+    from dapperfl.lab.compare.unseen import KEY
+    from dapperfl.lab.resolve import resolve
+
     for taken, why in (("none", "data.held_out takes for nothing"), ("mean", "a column has")):
         if taken in domains:
             raise ConfigError(f'--unseen: a domain has the name "{taken}", which {why}; rename it')
-    return domains
+    for domain in domains:
+        if resolve(None, [f"{KEY}={domain}"]).data.held_out != domain:  # quotes, or spaces around
+            raise ConfigError(f"--unseen: {KEY} cannot be {domain!r}; rename this domain")
 
 
 def _compare(
