@@ -3,10 +3,11 @@
 import io
 import re
 
+import pytest
 from rich.console import Console
 
 from dapperfl.lab.compare.formats import to_latex, to_markdown, to_terminal
-from dapperfl.lab.compare.tables import Cell, Table
+from dapperfl.lab.compare.tables import Cell, Table, assembled
 
 TABLE = Table(
     "50 % of a|b",
@@ -44,3 +45,9 @@ def test_the_terminal_shows_brackets_as_they_are_and_the_best_in_bold():
     assert "[b]" in text
     assert re.search(r"\x1b\[1m *-1\.00", text)  # bold
     assert re.search(r"\x1b\[4m *2\.00 \(0\.10\)", text)  # underlined
+
+
+@pytest.mark.parametrize("label", ["[mine]", "*"])
+def test_a_label_is_no_option_of_the_row_before(label):
+    table = assembled("T", [label], {"x": [Cell("1")]})
+    assert f"\n{{}}{label} & 1" in to_latex(table)

@@ -88,4 +88,5 @@ def _in_latex(cell: Cell) -> str:
 
 def _escaped(text: str) -> str:
     escaped = "".join(_LATEX.get(letter, letter) for letter in text)
-    return re.sub(r"(?<!\w)-(?=\d)", "$-$", escaped)  # a minus, not a hyphen
+    signed = re.sub(r"(?<!\w)-(?=\d)", "$-$", escaped)  # a minus, not a hyphen
+    return re.sub(r"^(?=[\[*])", "{}", signed)  # the end of the row before would take it as its own
