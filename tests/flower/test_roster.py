@@ -176,7 +176,7 @@ def test_a_device_that_was_put_aside_is_told_so_once(tmp_path):
 def test_no_other_key_speaks_under_the_number_of_a_device(tmp_path, caplog):
     config = toy("deploy.devices=2", "rounds=3")
     nodes = nodes_of(config, tmp_path)
-    thief = Node({**nodes[2].settings, "state": str(tmp_path / "thief")})
+    thief = Node({**nodes[2].settings, "state": str(tmp_path / "thief"), "rho": 0.1})
     village, desk = Village([thief, *nodes]), Desk(Place(tmp_path / "run"))
     keys = {number: f"{number}".encode() for number in village.nodes}
     files = {"device-2": keys[nodes[2].number]}

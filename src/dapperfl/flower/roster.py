@@ -161,8 +161,8 @@ class Roster:
         taken = None
         try:
             device = check_device(self._introduced(content), self.guard)
-            self.accept(device)
             self.keyring.check(device.id, node)
+            self.accept(device)
             if device.id in self.nodes:
                 taken = device.id
                 raise MessageError(f"device {taken} has joined already")
