@@ -154,6 +154,19 @@ def test_a_config_that_cannot_be_dealt_out_starts_nothing(call):
     assert not Path("out/.flower").exists()
 
 
+def test_an_address_in_brackets_is_the_same_address(call, monkeypatch):
+    asked = []
+
+    def refuse(host: str, port: int) -> None:
+        asked.append(host)
+        raise RunError("seen")
+
+    monkeypatch.setattr("dapperfl.flower.serving.require_port", refuse)
+    call(*COMMANDS["serve"], "--host", "[::1]")
+    call(*COMMANDS["serve"], "--host", "::1")
+    assert asked == ["::1", "::1"]
+
+
 def test_a_port_that_is_taken_is_named(call):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -177,7 +177,7 @@ def _door(
         )
     if not host.strip():
         raise ConfigError('--host "": expected an address of this machine; 0.0.0.0 means all')
-    address = Address(host, port)
+    address = Address(host.removeprefix("[").removesuffix("]"), port)  # as join takes it
     if certificates is None:
         return Door(address)
     files = Certificates(certificates.absolute())
