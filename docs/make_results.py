@@ -15,7 +15,7 @@ from statistics import fmean
 from dapperfl.lab.compare.collect import rounds_beside
 from dapperfl.lab.compare.formats import to_markdown
 from dapperfl.lab.compare.log import origin
-from dapperfl.lab.compare.output import comparison
+from dapperfl.lab.compare.output import comparison, standard_tables
 from dapperfl.lab.compare.paired import Difference, difference
 from dapperfl.lab.compare.rows import Row, read_rows
 from dapperfl.lab.compare.series import Series, series_of
@@ -263,12 +263,14 @@ def logged(page: str, folder: Path = RESEARCH) -> str:
         rows = read_rows(path)
         [about] = {f"{r['rounds']} rounds, {r['precision']}, {r['machine']}" for r in rows}
         title = f"{rows[0]['base']}, {about}"
-        if path.stem.startswith("unseen-"):
-            table = unseen_table(series_of(rows), title, "fedavg")
+        if path.stem.startswith("folder-"):
+            tables = standard_tables(series_of(rows), f"{path.stem}, {about}", OURS)
+        elif path.stem.startswith("unseen-"):
+            tables = [unseen_table(series_of(rows), title, "fedavg")]
         else:
             baseline = "fedavg" if any(row["label"] == "fedavg" for row in rows) else None
-            table = aside_table(series_of(rows), title, baseline)
-        page = insert(page, path.stem, to_markdown(table))
+            tables = [aside_table(series_of(rows), title, baseline)]
+        page = insert(page, path.stem, "\n".join(map(to_markdown, tables)))
     return page
 
 
