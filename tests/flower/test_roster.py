@@ -6,17 +6,23 @@ from typing import Any
 
 import pytest
 from flwr.app import Message
-from tests.flower.village import Node, Village, assembled, crashed, nodes_of, toy
+from tests.flower.village import (
+    Node,
+    Twist,
+    Village,
+    assembled,
+    crashed,
+    nodes_of,
+    toy,
+    training_replies,
+)
 
 from dapperfl.flower.desk import Desk
 from dapperfl.flower.joining import _readable
 from dapperfl.flower.keyring import Keyring
-from dapperfl.flower.letters import letter, part
 from dapperfl.flower.place import Place
 from dapperfl.flower.roster import AGAIN, HELLO
-from dapperfl.flower.runner import REPLY, FlowerRunner
-
-Twist = Callable[[Node, Message, Message], Message | None]
+from dapperfl.flower.runner import FlowerRunner
 
 
 def at_first(lost: Callable[[Message], Message | None]) -> Twist:
@@ -158,13 +164,7 @@ def test_a_device_that_stays_refused_is_neither_counted_nor_told_again(tmp_path,
 def test_a_device_that_was_put_aside_is_told_so_once(tmp_path):
     config = toy("rounds=4", "deploy.guard.strikes=1")
     nodes = nodes_of(config, tmp_path)
-
-    def spoilt(node: Node, message: Message, reply: Message) -> Message:
-        if message.metadata.message_type != "train":
-            return reply
-        return Message(letter({REPLY: part(b"noise")}), reply_to=message)
-
-    nodes[1].twist = spoilt
+    nodes[1].twist = training_replies(lambda node, data: b"noise")
     for _ in assembled(Village(nodes), config, tmp_path / "run").rounds():
         pass
     assert [line for line in told(nodes[1]) if "server" in line] == [

@@ -2,18 +2,16 @@
 
 import pytest
 import torch
-from flwr.app import Context, Message, RecordDict
-from tests.flower.village import Node, Village, assembled, nodes_of, toy
+from flwr.app import Context, RecordDict
+from tests.flower.village import Node, Village, assembled, nodes_of, toy, training_replies
 from tests.runtime.letters import closed
 from tests.runtime.letters import opened as taken_apart
 
 from dapperfl.core.styles import OWN
 from dapperfl.errors import ConfigError, RunError
 from dapperfl.flower import server_app
-from dapperfl.flower.letters import letter, opened, part
 from dapperfl.flower.place import RUN, Place
 from dapperfl.flower.post import Post
-from dapperfl.flower.runner import REPLY
 from dapperfl.lab.config import to_toml
 from dapperfl.lab.experiment import run
 from dapperfl.lab.folder import read_json, read_tensors
@@ -136,14 +134,12 @@ def test_a_device_whose_pictures_cannot_be_is_refused_before_others_train_in_the
     config = toy("rounds=5", "method.restyle_rounds=0")
     nodes = nodes_of(config, tmp_path)
 
-    def too_bright(node: Node, message: Message, reply: Message) -> Message:
-        if message.metadata.message_type != "train":
-            return reply
-        facts, tensors = taken_apart(opened(reply.content, {REPLY: 10**8})[REPLY])
+    def too_bright(node: Node, data: bytes) -> bytes:
+        facts, tensors = taken_apart(data)
         tensors[f"{SHARED}{OWN}"].fill_(900.0)
-        return Message(letter({REPLY: part(closed(facts, tensors))}), reply_to=message)
+        return closed(facts, tensors)
 
-    nodes[0].twist = too_bright
+    nodes[0].twist = training_replies(too_bright)
     simulator = assembled(Village(nodes), config, tmp_path / "run")
     for record in simulator.rounds():
         (out,) = record.left_out

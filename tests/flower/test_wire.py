@@ -4,15 +4,21 @@ import gc
 from collections import Counter
 
 import torch
-from flwr.app import Message
-from tests.flower.village import Node, Village, assembled, nodes_of, serve_in, toy
+from tests.flower.village import (
+    Node,
+    Village,
+    assembled,
+    nodes_of,
+    serve_in,
+    toy,
+    training_replies,
+)
 from tests.runtime.letters import closed
 from tests.runtime.letters import opened as taken_apart
 
 from dapperfl.core.cost import cost
 from dapperfl.core.messages import ClientUpdate
-from dapperfl.flower.letters import RECORD, letter, part
-from dapperfl.flower.runner import REPLY
+from dapperfl.flower.letters import RECORD
 from dapperfl.lab.build import load_federation
 from dapperfl.lab.records import load_records
 
@@ -114,22 +120,19 @@ def test_updates_in_16_bits_are_half_as_large_and_what_they_lose_is_in_the_recor
 
 
 def test_no_device_weighs_more_or_spoils_a_figure_by_what_it_claims(tmp_path):
-    def claims(node: Node, message: Message, reply: Message) -> Message:
-        if message.metadata.message_type != "train":
-            return reply
-        facts, tensors = taken_apart(reply.content.array_records[RECORD][REPLY].data)
+    def claims(node: Node, data: bytes) -> bytes:
+        facts, tensors = taken_apart(data)
         changes: dict[int, dict[str, object]] = {
             0: {"metrics": facts["metrics"] | {"rounding": 1e11}},
             1: {"num_samples": 5_000_000},
             2: {"metrics": facts["metrics"] | {"loss": 1e308}},
         }
-        told = facts | changes[int(node.settings["device-id"])]
-        return Message(letter({REPLY: part(closed(told, tensors))}), reply_to=message)
+        return closed(facts | changes[int(node.settings["device-id"])], tensors)
 
     config = toy("method=fedavg", "rounds=1")
     nodes = nodes_of(config, tmp_path)
     for node in nodes:
-        node.twist = claims
+        node.twist = training_replies(claims)
     serve_in(Village(nodes), config, tmp_path / "run")
     (line,) = load_records(tmp_path / "run")
     reasons = {each.id: each.reason for each in line.left_out}

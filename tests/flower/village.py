@@ -18,9 +18,11 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from dapperfl.flower.client_app import app
 from dapperfl.flower.desk import Desk
+from dapperfl.flower.letters import RECORD, letter, part
 from dapperfl.flower.place import Place
 from dapperfl.flower.post import Post
 from dapperfl.flower.roster import REFUSED
+from dapperfl.flower.runner import REPLY
 from dapperfl.flower.server_app import Assembly, serve
 from dapperfl.lab.config import Config
 from dapperfl.lab.resolve import resolve
@@ -65,7 +67,7 @@ class Node:
 
     settings: dict[str, bool | float | int | str]
     number: int = 0
-    twist: Callable[["Node", Message, Message], Message | None] | None = None  # of an honest reply
+    twist: "Twist | None" = None  # of an honest reply
     seen: list[Message] = field(default_factory=list)  # replies it has sent
 
     def answer(self, message: Message) -> Message | None:
@@ -77,6 +79,21 @@ class Node:
         if reply is not None:
             self.seen.append(reply)
         return reply
+
+
+Twist = Callable[[Node, Message, Message], Message | None]
+
+
+def training_replies(change: Callable[[Node, bytes], bytes]) -> Twist:
+    """Return what a node does that is honest but for the bytes of its training replies."""
+
+    def twist(node: Node, message: Message, reply: Message) -> Message:
+        if message.metadata.message_type != "train":
+            return reply
+        data = change(node, reply.content.array_records[RECORD][REPLY].data)
+        return Message(letter({REPLY: part(data)}), reply_to=message)
+
+    return twist
 
 
 class Village(Grid):

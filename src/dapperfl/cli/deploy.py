@@ -166,7 +166,7 @@ def _run(
 def _door(
     host: str, port: int, certificates: Path | None, keys: Path | None, insecure: bool
 ) -> "Door":
-    from dapperfl.flower.address import Address
+    from dapperfl.flower.address import Address, without_brackets
     from dapperfl.flower.certificates import Certificates
     from dapperfl.flower.serving import Door
 
@@ -177,7 +177,7 @@ def _door(
         )
     if not host.strip():
         raise ConfigError('--host "": expected an address of this machine; 0.0.0.0 means all')
-    address = Address(host.removeprefix("[").removesuffix("]"), port)  # as join takes it
+    address = Address(without_brackets(host), port)
     if certificates is None:
         return Door(address)
     files = Certificates(certificates.absolute())

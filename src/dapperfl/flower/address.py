@@ -40,12 +40,17 @@ def parse_address(text: str) -> Address:
     host, colon, port = (text, "", "") if bare else text.rpartition(":")
     if not colon or text.endswith("]"):
         host, port = text, str(PORT)
-    host = host.removeprefix("[").removesuffix("]")
+    host = without_brackets(host)
     if not _is_host(host) or not port.isdecimal() or not 0 < int(port) < 2**16:
         raise ConfigError(
             f'"{text}" is no address; expected HOST:PORT, such as fl.example.org:8443'
         )
     return Address(host, int(port))
+
+
+def without_brackets(host: str) -> str:
+    """Return a host as sockets take it: people write IPv6 addresses in brackets."""
+    return host.removeprefix("[").removesuffix("]")
 
 
 def _is_host(text: str) -> bool:
