@@ -15,12 +15,14 @@ NAMES = [
     "RecoveredMean",
     "Simulator",
     "Submodel",
+    "calibrate",
     "feature_norm",
     "fuse",
     "fusion_factor",
     "keep_for_budget",
     "l1_scores",
     "load_run",
+    "read_pictures",
 ]
 
 

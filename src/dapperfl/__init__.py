@@ -15,7 +15,7 @@
 >>> incompatible = net.load_state_dict(mean.result())
 
 A whole run is `dapperfl run` in a shell, or in Python a `Simulator` and a loop over its `rounds()`;
-`load_run` gives the trained net back.
+`load_run` gives the trained net back, and `calibrate` fits it to the pictures of one device.
 """
 
 from importlib import import_module
@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     from dapperfl.core.messages import LocalModel
     from dapperfl.core.scores import l1_scores
     from dapperfl.core.submodel import Submodel
+    from dapperfl.data.pictures.reading import read_pictures
     from dapperfl.lab.loading import load_run
+    from dapperfl.runtime.calibration import calibrate
     from dapperfl.sim.simulator import Simulator
 
 __all__ = [
@@ -41,12 +43,14 @@ __all__ = [
     "Simulator",
     "Submodel",
     "__version__",
+    "calibrate",
     "feature_norm",
     "fuse",
     "fusion_factor",
     "keep_for_budget",
     "l1_scores",
     "load_run",
+    "read_pictures",
 ]
 
 __version__ = "0.1.0"
@@ -59,12 +63,14 @@ _HOMES = {
     "RecoveredMean": "core.aggregation",
     "Simulator": "sim.simulator",
     "Submodel": "core.submodel",
+    "calibrate": "runtime.calibration",
     "feature_norm": "core.losses",
     "fuse": "core.fusion",
     "fusion_factor": "core.fusion",
     "keep_for_budget": "core.cost",
     "l1_scores": "core.scores",
     "load_run": "lab.loading",
+    "read_pictures": "data.pictures.reading",
 }
 
 

@@ -63,6 +63,43 @@ def test_a_level_is_a_physically_smaller_net_that_runs(finished, rho):
     assert all(torch.equal(weights[name], tensor) for name, tensor in net.state_dict().items())
 
 
+@pytest.mark.parametrize("rho", [None, 0.8])
+def test_a_net_can_take_pictures_as_files_have_them(finished, rho):
+    world = load(None)
+    seen = world.domains["dark"].test.images
+    mean, std = (torch.tensor(each).view(3, 1, 1) for each in (world.mean, world.std))
+    net = load_run(finished, rho, pictures=True)
+    assert not net.training
+    with torch.no_grad():
+        wanted = load_run(finished, rho)((seen / 255 - mean) / std)
+        assert torch.allclose(net(seen), wanted, atol=1e-5)
+        assert torch.equal(net(seen), net(seen.float()))
+        exported = torch.export.export(net, (seen[:2],)).module()
+        assert torch.allclose(exported(seen[:2]), wanted[:2], atol=1e-5)
+
+
+def test_an_unfinished_run_knows_how_pictures_are_normalised(toy, tmp_path):
+    with opened(toy(), tmp_path) as experiment:
+        list(itertools.islice(experiment.rounds(), 1))
+    seen = load(None).domains["dark"].test.images
+    net = load_run(tmp_path, 0.5, pictures=True)
+    assert torch.allclose(net.state_dict()["mean"].flatten(), torch.tensor(load(None).mean))
+    assert net(seen).shape == (len(seen), 3)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({}, "did not write down how pictures"), ({"mean": "a", "std": [1]}, "a damaged model")],
+)
+def test_a_model_that_does_not_say_how_pictures_are_normalised_is_refused(copy, change, message):
+    weights, about = read_tensors(copy.model)
+    kept = {name: about[name] for name in ("classes", "image", "kept")}
+    write_tensors(copy.model, weights, kept | change)
+    assert load_run(copy.path)(torch.zeros(2, 3, 8, 8)).shape == (2, 3)
+    with pytest.raises(CheckpointError, match=message):
+        load_run(copy.path, pictures=True)
+
+
 def test_an_unfinished_run_gives_its_last_checkpoint_and_says_so(toy, tmp_path, caplog):
     with opened(toy(), tmp_path / "run") as experiment:
         for _ in itertools.islice(experiment.rounds(), 2):

@@ -42,6 +42,7 @@ def test_the_global_best_is_a_round_and_the_domains_best_are_their_own(toy):
         dense=Cost(100, 7, 8, 400),
         levels=[(LevelCost(0.5, 50, 1, 2, 200), {"dark": 30.0, "light": 50.0})],
         devices=[Device(0, "dark", 0.5, 19)],
+        calibrated={0: 40.0, 3: 60.0},
     )
     assert summary["global_accuracy"] == {
         "best": 50.0,
@@ -57,6 +58,7 @@ def test_the_global_best_is_a_round_and_the_domains_best_are_their_own(toy):
     assert summary["levels"] == [price | accuracy]
     assert summary["devices"] == [{"id": 0, "domain": "dark", "rho": 0.5, "num_samples": 19}]
     assert summary["at_home"] == 30.0
+    assert summary["at_home_calibrated"] == 50.0
     assert summary["dense"]["parameters"] == 100
     assert (summary["costs"]["parameters_trained"], summary["costs"]["bytes_down"]) == (1, 6)
     assert summary["schema_version"] == 1
@@ -86,8 +88,10 @@ def test_levels_that_nobody_could_test_have_no_accuracy(toy):
         dense=Cost(100, 7, 8, 400),
         levels=[(LevelCost(0.5, 50, 1, 2, 200), {})],
         devices=[],
+        calibrated={},
     )
     assert summary["levels"][0]["mean_accuracy"] is None
+    assert summary["at_home_calibrated"] is None
 
 
 def test_a_device_is_at_home_with_its_own_net_on_its_own_domain():

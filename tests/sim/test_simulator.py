@@ -16,6 +16,7 @@ from dapperfl.errors import BudgetError, ConfigError, RunError
 from dapperfl.methods.base import Method, Statistics
 from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.methods.fedavg import FedAvg
+from dapperfl.runtime.calibration import calibrate
 from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.sim.graphs import GraphRunner
 from dapperfl.sim.loop import LoopRunner
@@ -381,3 +382,44 @@ def test_a_round_with_too_few_replies_brings_no_styles():
     world = simulator(FedAvg(restyle=0.5), min_replies=99, rounds=1)
     [record] = world.rounds()
     assert record.snapshot.server.styles == {}
+
+
+def at_home(world: Simulator) -> tuple[dict[int, float], dict[float, LocalModel]]:
+    server = list(world.rounds())[-1].snapshot.server
+    compact = {rho: world.compact(server, rho) for rho in (0.0, 0.4, 0.6)}
+    return world.at_home(compact), compact
+
+
+@pytest.mark.parametrize("runner", [LoopRunner, GraphRunner])
+def test_devices_calibrate_what_they_take_home(runner):
+    world = simulator(runner=runner)
+    found, compact = at_home(world)
+    assert list(found) == [0, 1, 2]
+    for device in world.federation.devices:
+        model = compact[device.rho]
+        net = model.submodel.shrink(world.net)
+        net.load_state_dict(model.weights)
+        own = calibrate(net, next(world.data[device.id].clean(100)).x)
+        right = world.evaluate(LocalModel(own.state_dict(), model.submodel))
+        assert found[device.id] == right[device.domain]
+
+
+def test_whoever_has_no_pictures_or_no_test_set_is_not_at_home():
+    whole = tiny_federation()
+    first, *others = whole.devices
+    strange = replace(whole, devices=(replace(first, domain="mixed"), *others))
+    assert list(at_home(simulator(federation=strange))[0]) == [1, 2]
+    world = simulator(participation=0.67)
+    assert len(at_home(world)[0]) == 2  # of ten thousand devices, a cohort must do
+    compact = {rho: world.compact(world.start().server, rho) for rho in (0.0, 0.4, 0.6)}
+    world.data.examples = {}
+    assert world.at_home(compact) == {}
+
+
+def test_one_picture_says_nothing_about_what_pictures_look_like():
+    whole = tiny_federation()
+    lonely = replace(whole, train={**whole.train, 0: tiny_examples(1)})
+    world = simulator(FedAvg(), federation=lonely)
+    model = LocalModel(world.start().server.weights, world.graph.full())
+    domain = whole.devices[0].domain
+    assert world.at_home(dict.fromkeys((0.0, 0.4, 0.6), model))[0] == world.evaluate(model)[domain]

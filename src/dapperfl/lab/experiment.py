@@ -15,6 +15,7 @@ import tomli_w
 
 from dapperfl.core.cost import cost
 from dapperfl.core.messages import ClientCost
+from dapperfl.data.benchmark import Federation
 from dapperfl.data.benchmarks import naming_keys
 from dapperfl.errors import CheckpointError, ConfigError
 from dapperfl.lab.build import build, files_mark
@@ -172,6 +173,16 @@ def opened(
         yield experiment
 
 
+def about_model(world: Federation) -> dict[str, Any]:
+    """Return what a net does not say itself: what it takes, and what comes out of it."""
+    return {
+        "classes": world.classes,
+        "image": list(world.shape),
+        "mean": world.mean,
+        "std": world.std,
+    }
+
+
 def may_write(folder: RunFolder, resume: bool) -> bool:
     """Refuse to overwrite; return whether there is a run to continue."""
     if not folder.is_used():
@@ -317,8 +328,7 @@ class Experiment:
     def finish(self) -> dict[str, Any]:
         """Write the models and, last of all, the summary; return it."""
         server, levels = self.snapshot.server, self.simulator.levels()
-        world = self.simulator.federation
-        about = {"classes": world.classes, "image": list(world.shape)}
+        about = about_model(self.simulator.federation)
         compact = {level.rho: self.simulator.compact(server, level.rho) for level in levels}
         summary = summarise(
             self.config,
@@ -327,6 +337,7 @@ class Experiment:
             dense=cost(self.simulator.graph.full()),
             levels=[(level, self.simulator.evaluate(compact[level.rho])) for level in levels],
             devices=server.fleet,
+            calibrated=self.simulator.at_home(compact),
         )
         with explained(self.folder.path):
             whole = self.simulator.delivered(server)

@@ -1,13 +1,14 @@
 """A trained net back from its run folder."""
 
 import logging
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dapperfl.core.channels import ChannelGraph
 from dapperfl.core.messages import LocalModel
@@ -17,7 +18,7 @@ from dapperfl.data.benchmark import Federation
 from dapperfl.errors import CheckpointError, ConfigError
 from dapperfl.lab.build import build_net, build_on, load_federation
 from dapperfl.lab.config import Config, EngineConfig
-from dapperfl.lab.experiment import finished_summary, stored_config
+from dapperfl.lab.experiment import about_model, finished_summary, stored_config
 from dapperfl.lab.folder import RunFolder, read_table, read_tensors
 from dapperfl.lab.pictures import mark_of
 from dapperfl.lab.records import read_devices
@@ -27,12 +28,49 @@ from dapperfl.runtime.checkpoint import load_checkpoint
 _log = logging.getLogger(__name__)
 
 
-def load_run(folder: Path | str, rho: float | None = None) -> nn.Module:
+class TakesPictures(nn.Module):
+    """A net that takes pictures as files have them, from 0 to 255: (n, channels, height, width).
+
+    Attributes:
+        classes: What each logit stands for.
+        shape: Channels, height and width of the pictures it was trained with.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, net: nn.Module, about: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.net = net
+        self.classes = tuple(about["classes"])
+        self.shape = tuple(about["image"])
+        for name in ("mean", "std"):
+            self.register_buffer(name, torch.tensor(about[name]).view(-1, 1, 1))
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        """Return the logits of some pictures."""
+        logits: Tensor = self.net((pictures / 255 - self.mean) / self.std)
+        return logits
+
+
+@overload
+def load_run(folder: Path | str, rho: float | None = None) -> nn.Module: ...
+
+
+@overload
+def load_run(
+    folder: Path | str, rho: float | None = None, *, pictures: Literal[True]
+) -> TakesPictures: ...
+
+
+def load_run(folder: Path | str, rho: float | None = None, *, pictures: bool = False) -> nn.Module:
     """Return the net that a run trained, ready for inference on the CPU.
 
     Args:
         folder: the run folder.
         rho: a level of the run, for its physically smaller net; None for the global net.
+        pictures: whether it is to take pictures from 0 to 255; else they are normalised before, as
+            its training data were.
 
     Raises:
         CheckpointError: a file is missing or damaged, or the run has no such level.
@@ -43,9 +81,19 @@ def load_run(folder: Path | str, rho: float | None = None) -> nn.Module:
     config = stored_config(run)
     if rho is not None:
         rho = _level(run, rho)
-    if finished_summary(config, run.path) is None:
-        return _from_checkpoint(run, config, rho)
-    return _from_models(run, config, rho)
+    finished = finished_summary(config, run.path) is not None
+    net, about = (_from_models if finished else _from_checkpoint)(run, config, rho)
+    if not pictures:
+        return net
+    if not {"mean", "std"} <= about.keys():
+        raise CheckpointError(
+            f"{run.path} is of a version that did not write down how pictures are normalised; "
+            "leave out pictures=True, and do it yourself"
+        )
+    try:
+        return TakesPictures(net, about).eval()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise CheckpointError(f"{run.path} has a damaged model: {error}") from error
 
 
 def _level(run: RunFolder, rho: float) -> float:
@@ -55,7 +103,9 @@ def _level(run: RunFolder, rho: float) -> float:
     return rho
 
 
-def _from_models(run: RunFolder, config: Config, rho: float | None) -> nn.Module:
+def _from_models(
+    run: RunFolder, config: Config, rho: float | None
+) -> tuple[nn.Module, dict[str, Any]]:
     path = run.model if rho is None else run.level(rho)
     weights, about = read_tensors(path)
     try:
@@ -64,7 +114,7 @@ def _from_models(run: RunFolder, config: Config, rho: float | None) -> nn.Module
         net = Submodel.from_lists(graph, about["kept"]).shrink(net)
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: its metadata lacks {error}") from error
-    return _load(net, weights, path)
+    return _load(net, weights, path), about
 
 
 def _build(config: Config, about: dict[str, Any]) -> nn.Module:
@@ -93,7 +143,9 @@ def _world(run: RunFolder, config: Config) -> Federation:
     return load_federation(config)
 
 
-def _from_checkpoint(run: RunFolder, config: Config, rho: float | None) -> nn.Module:
+def _from_checkpoint(
+    run: RunFolder, config: Config, rho: float | None
+) -> tuple[nn.Module, dict[str, Any]]:
     world = _world(run, config)
     simulator = build_on(replace(config, engine=EngineConfig(device="cpu")), world)
     snapshot = load_checkpoint(run.checkpoint, simulator.start())
@@ -111,4 +163,5 @@ def _from_checkpoint(run: RunFolder, config: Config, rho: float | None) -> nn.Mo
         )
     whole = simulator.delivered(server)
     local: LocalModel = whole if rho is None else simulator.compact(server, rho)
-    return _load(local.submodel.shrink(simulator.net), local.weights, run.checkpoint)
+    net = _load(local.submodel.shrink(simulator.net), local.weights, run.checkpoint)
+    return net, about_model(world)

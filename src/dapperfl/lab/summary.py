@@ -23,11 +23,13 @@ def summarise(
     dense: Cost,
     levels: Iterable[tuple[LevelCost, Mapping[str, float]]],
     devices: Iterable[Device],
+    calibrated: Mapping[int, float],
 ) -> dict[str, Any]:
     """Return the results of a finished run; accuracies in percent.
 
     `spent` is what all clients spent in all rounds. A level comes with the accuracy of its compact
-    model, cut from the final global one.
+    model, cut from the final global one; `calibrated` has some devices' accuracy on their own
+    domain after calibration, by device id.
     """
     known, fleet = list(levels), list(devices)
     return {
@@ -56,6 +58,7 @@ def summarise(
             for level, accuracy in known
         ],
         "at_home": at_home({level.rho: accuracy for level, accuracy in known}, fleet),
+        "at_home_calibrated": fmean(calibrated.values()) if calibrated else None,
         "devices": [asdict(device) for device in fleet],
         "seconds": sum(line.seconds for line in lines),
         "costs": asdict(spent),

@@ -32,6 +32,7 @@ from dapperfl.data.batches import Batches
 from dapperfl.data.benchmark import Examples, Federation
 from dapperfl.errors import ConfigError, RunError
 from dapperfl.methods.base import Method
+from dapperfl.runtime.calibration import calibrate
 from dapperfl.runtime.checkpoint import Snapshot
 from dapperfl.runtime.evaluation import evaluate
 from dapperfl.runtime.frozen import FrozenNets
@@ -41,6 +42,7 @@ from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.runtime.precision import Precision
 from dapperfl.runtime.statistics import norm_layers, recalibrate
 from dapperfl.runtime.threads import in_threads
+from dapperfl.runtime.training import LARGE_BATCH
 from dapperfl.runtime.turning import can_turn
 from dapperfl.sim.holdings import Holdings, kept_aside
 from dapperfl.sim.loop import LoopRunner, MakeRunner
@@ -272,6 +274,35 @@ class Simulator:
                 _tell_unmeasured(rho, [each for each in replies if isinstance(each, LeftOut)])
             small = recalibrate(small, moments)
         return small.model
+
+    @in_threads
+    def at_home(self, compact: Mapping[float, LocalModel]) -> dict[int, float]:
+        """Return how good a device's compact model is on its own domain, once it is calibrated.
+
+        Args:
+            compact: The compact model of each level.
+
+        Returns:
+            Percent by device id; of as many devices as take part in a round at most, those that
+            have pictures, and a test set of their domain.
+        """
+        return {
+            device.id: self._accuracy(self._calibrated(compact[device.rho], device), test)["own"]
+            for device in self._some(self.federation.devices, generator(self.seed, "home"))
+            if device.id in self.data and (test := self._tests_of(device))
+        }
+
+    def _tests_of(self, device: Device) -> dict[str, Batches]:
+        return {"own": self.test[device.domain]} if device.domain in self.test else {}
+
+    def _calibrated(self, model: LocalModel, device: Device) -> LocalModel:
+        data = self.data[device.id]
+        if data.num_samples < 2:
+            return model
+        net = self.shown.holding(model)
+        batches = (batch.x for batch in data.clean(LARGE_BATCH))
+        own = calibrate(net, batches, precision=self.shown.precision)
+        return LocalModel(snapshot(own), model.submodel)
 
     @in_threads
     def evaluate(self, model: LocalModel) -> dict[str, float]:

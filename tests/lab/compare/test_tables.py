@@ -120,6 +120,17 @@ def test_own_models_are_shown_where_rows_know_them():
     assert beyond_table(series_of(ROWS), "x").head[-1] == "spread"
 
 
+def test_calibrated_models_are_shown_where_rows_know_them():
+    rows = [
+        *({**row, "own_calibrated": value} for row, value in zip(ROWS[:2], "84", strict=True)),
+        *ROWS[2:4],
+    ]
+    table = beyond_table(series_of(rows), "x")
+    assert table.head[-2:] == ("spread", "calibrated")
+    assert "its own pictures" in table.notes[-1]
+    assert _cells(table)["fedavg"][-1] == ("6.00 (2.83)", None)
+
+
 def test_a_domain_called_global_is_not_the_mean_over_domains():
     row = made_row("fedavg", 0, dark=20, light=30)
     row = {name.replace("dark", "global"): text for name, text in row.items()}

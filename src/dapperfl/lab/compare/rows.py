@@ -27,7 +27,8 @@ _ABOUT = ("base", "label", "settings")
 _NEEDED = (*_ABOUT, "method", "preset", "seed", "id")
 _MAYBE = (
     *(*_COSTS, "bytes_up", "bytes_down", "peak_parameters"),
-    *("weakest_parameters", "weakest_macs", "weakest_accuracy", "own_accuracy", "validation"),
+    *("weakest_parameters", "weakest_macs", "weakest_accuracy", "own_accuracy", "own_calibrated"),
+    "validation",
 )
 _MADE_BY = ("dapperfl", "torch", "python", "platform", "threads", "commit")
 
@@ -37,7 +38,8 @@ def row_of(run: Planned, summary: Mapping[str, Any], lines: Sequence[RoundLine])
 
     `parameters` are those of the net that was sent back; `bytes` go both ways; `weakest_*` speak of
     the compact net that the weakest level takes home; `own_accuracy` is that of the net which a
-    device takes home, on its own domain, mean over devices.
+    device takes home, on its own domain, mean over devices; `own_calibrated` the same after the
+    device has calibrated it with its pictures.
     """
     config = run.config
     row: dict[str, Any] = {
@@ -54,6 +56,8 @@ def row_of(run: Planned, summary: Mapping[str, Any], lines: Sequence[RoundLine])
     row["weakest_accuracy"] = f"{weakest['mean_accuracy']:.4f}"
     if summary.get("at_home") is not None:
         row["own_accuracy"] = f"{summary['at_home']:.4f}"
+    if summary.get("at_home_calibrated") is not None:
+        row["own_calibrated"] = f"{summary['at_home_calibrated']:.4f}"
     if lines[-1].validation:
         aside = marks([fmean(line.validation.values()) for line in lines])["last5"]
         row["validation"] = f"{aside:.4f}"

@@ -98,6 +98,12 @@ def beyond_table(every: Sequence[Series], title: str) -> Table:
             "Own model: the compact net that a device takes home, on its own domain, mean over "
             "devices, after the last round."
         )
+    if any(row.get("own_calibrated") for each in every for row in each.rows):
+        columns["calibrated"] = ranked([_if_known(each, "own_calibrated") for each in every])
+        notes.append(
+            "Calibrated: the same after each device has drawn the batch-norm statistics of its net "
+            "towards its own pictures."
+        )
     return assembled(f"{title}: what the paper does not show", _labels(every), columns, *notes)
 
 

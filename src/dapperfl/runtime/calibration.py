@@ -1,0 +1,72 @@
+"""A net that came home: batch-norm statistics drawn towards the pictures of its own device.
+
+The global model has the statistics of all devices together. Who takes a net home sees one kind of
+pictures, and can tell the net what they look like; labels are not needed, and nothing is trained.
+"""
+
+from collections.abc import Iterable
+from typing import TypeVar, cast
+
+import torch
+from torch import Tensor, nn
+
+from dapperfl.core.submodel import copy_net
+from dapperfl.errors import DataError
+from dapperfl.runtime.precision import Precision
+from dapperfl.runtime.statistics import batch_moments, norm_layers, normalising_by_batch
+
+AnyNet = TypeVar("AnyNet", bound=nn.Module)
+SHARE = 0.5  # of the device's own statistics; chosen in docs/research-log.md, section 25
+
+
+def calibrate(
+    net: AnyNet,
+    pictures: Tensor | Iterable[Tensor],
+    share: float = SHARE,
+    *,
+    precision: Precision = "fp32",
+) -> AnyNet:
+    """Return a copy of a net with batch-norm statistics between its own and those of pictures.
+
+    Args:
+        net: Any net; one without batch norm stays as it is.
+        pictures: One batch, or several; two pictures at least, without labels.
+        share: How far to go: 0 leaves the net as it is, 1 forgets the statistics it had.
+        precision: The number format it runs in.
+
+    Raises:
+        DataError: There are fewer than two pictures, or a net of this kind cannot run on them.
+        ValueError: The share is not between 0 and 1.
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"share must be at least 0 and at most 1, not {share}")
+    own = cast(AnyNet, copy_net(net).eval())
+    known = [layer for _, layer in norm_layers(own)]
+    if not known:
+        return own
+    measured = _moments(net, [pictures] if isinstance(pictures, Tensor) else pictures, precision)
+    parts = torch.split(measured, [layer.num_features for layer in known], dim=1)
+    for layer, (mean, second) in zip(known, parts, strict=True):
+        assert layer.running_mean is not None
+        assert layer.running_var is not None
+        variance = (second - mean.square()).clamp_min(0)
+        layer.running_mean.lerp_(mean.to(layer.running_mean.dtype), share)
+        layer.running_var.lerp_(variance.to(layer.running_var.dtype), share)
+    return own
+
+
+def _moments(net: nn.Module, batches: Iterable[Tensor], precision: Precision) -> Tensor:
+    """Return what the norm layers of a net see in pictures: means, and second moments."""
+    looking = copy_net(net)
+    normalising_by_batch(looking)
+    place = next(looking.parameters()).device
+    total, count = torch.zeros(()), 0
+    for batch in batches:
+        try:
+            seen = batch_moments(looking, batch.to(place), precision) * len(batch)
+        except ValueError as error:  # torch's word on a batch of one
+            raise DataError(f"{error}; bring batches of two pictures at least") from error
+        total, count = total.to(place) + seen, count + len(batch)
+    if count < 2:
+        raise DataError(f"{count} pictures say nothing about what pictures look like; bring more")
+    return total / count
