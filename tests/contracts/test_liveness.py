@@ -22,7 +22,6 @@ ROUNDS = 4
 # Settings under which a field has something to say, where the default ones leave it silent.
 CONTEXT: dict[tuple[str, str], dict[str, Any]] = {
     ("dapperfl", "alpha_min"): {"epsilon": 0.9},  # it acts once the factor has fallen
-    ("dapperfl", "bn_statistics"): {"dense": "full"},  # weak devices cannot measure otherwise
     ("dapperfl", "dense_batches"): {"dense": "batches"},
 }
 CONTEXT_OF_ALL: dict[str, dict[str, Any]] = {"restyle_rounds": {"restyle": 0.5}}

@@ -16,7 +16,6 @@ from dapperfl.core.net import Batch, Net
 from dapperfl.core.rng import Dice
 from dapperfl.core.scores import l1_scores
 from dapperfl.core.state import snapshot
-from dapperfl.errors import ConfigError
 from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.nets.resnet import resnet10
 
@@ -165,10 +164,14 @@ def test_residual_streams_are_cut_by_default_where_they_are_wide(width, cut):
     )
 
 
-def test_who_never_holds_the_whole_net_cannot_measure_it():
-    assert DapperFL().statistics == "average"
-    with pytest.raises(ConfigError, match='choose "average", or dense = "full"'):
-        DapperFL(bn_statistics="recalibrate")
+@pytest.mark.parametrize(("dense", "whole"), [("full", True), ("never", False)])
+def test_who_never_holds_the_whole_net_measures_its_part(dense, whole):
+    method = DapperFL(dense=dense, bn_statistics="recalibrate")
+    server = method.init(work().model, [DEVICE])
+    seen = method.measured_in(server, DEVICE).submodel
+    wanted = server.model.submodel if whole else method.compact(server, DEVICE.rho)
+    assert seen.to_lists() == wanted.to_lists()
+    assert bool(seen.kept) is not whole
 
 
 @pytest.mark.parametrize("dense", ["full", "batches"])

@@ -15,6 +15,7 @@ from dapperfl.core.messages import (
     ServerState,
     StatisticsTask,
 )
+from dapperfl.core.scores import l1_scores
 from dapperfl.core.state import snapshot
 from dapperfl.data.batches import Batches
 from dapperfl.runtime.statistics import (
@@ -119,6 +120,46 @@ def test_moments_are_pooled_by_samples():
     assert after.weights["bn.running_var"].item() == pytest.approx(10.25 - 2.5**2)
     assert after.weights["w"] is weights["w"]
     assert weights["bn.running_mean"].item() == 0
+
+
+def test_a_channel_has_the_statistics_of_those_who_hold_it():
+    """Fast equals slow: pooled channel by channel, from whoever holds it; others stay."""
+    net, graph = tiny_net(), tiny_graph()
+    server = ServerState(1, LocalModel(snapshot(net), graph.full()), ())
+    layers = [name for name in graph.shapes if name.endswith("running_mean")]
+    scores = l1_scores(graph, snapshot(net))
+    parts = {rho: scores.top(rho, scope="all", multiple=1) for rho in (0.3, 0.6, 0.8)}
+    rng = torch.Generator().manual_seed(0)
+    found = []
+    for number, (rho, part) in enumerate(parts.items()):
+        sizes = {name: part.shapes[name][0] for name in layers}
+        means = {n: torch.randn(s, generator=rng).double() for n, s in sizes.items()}
+        second = {name.replace("mean", "var"): means[name].square() + number + 1 for name in layers}
+        found.append(Moments(Device(number, "x", rho, 9), 10 + number, ClientCost(), means, second))
+    held = {moment.device: parts[moment.device.rho] for moment in found}
+    after = recalibrate(server, found, held).weights
+    for name in layers:
+        spread = name.replace("mean", "var")
+        for channel in range(graph.shapes[name][0]):
+            seen = []
+            for moment in found:
+                kept = dict(parts[moment.device.rho].indices.get(name, ()))
+                place = kept[0].tolist() if kept else list(range(graph.shapes[name][0]))
+                if channel in place:
+                    at = place.index(channel)
+                    values = float(moment.means[name][at]), float(moment.second[spread][at])
+                    seen.append((moment.num_samples, *values))
+            if not seen:
+                assert after[name][channel] == server.weights[name][channel]
+                assert after[spread][channel] == server.weights[spread][channel]
+                continue
+            total = sum(n for n, *_ in seen)
+            mean = sum(n * m for n, m, _ in seen) / total
+            variance = sum(n * s for n, _, s in seen) / total - mean**2
+            assert float(after[name][channel]) == pytest.approx(mean, abs=1e-6)
+            assert float(after[spread][channel]) == pytest.approx(variance, abs=1e-5)
+    most = sum(parts[0.3].shapes[name][0] for name in layers)
+    assert 0 < most < sum(graph.shapes[name][0] for name in layers)  # some channels have nobody
 
 
 def test_without_moments_the_server_stays_as_it_is():

@@ -254,6 +254,22 @@ def test_costs_of_the_statistics_phase_are_counted():
         assert spent.bytes_up > plain.costs[client].bytes_up
 
 
+def test_who_never_holds_the_whole_net_measures_in_its_own():
+    method = DapperFL(scope="all", bn_statistics="recalibrate")
+    plain = next(simulator(replace(method, bn_statistics="average")).rounds())
+    measured = next(simulator(method).rounds())
+    prices = {level.rho: level for level in simulator(method).levels()}
+    for client, spent in measured.costs.items():
+        device = tiny_federation().devices[client]
+        extra = spent.train_flops - plain.costs[client].train_flops
+        assert extra == 2 * prices[device.rho].macs * device.num_samples
+        assert spent.peak_parameters == prices[device.rho].parameters
+    before, after = (each.snapshot.server.weights for each in (plain, measured))
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved
+    assert all(name.endswith(("running_mean", "running_var")) for name in moved)
+
+
 def test_a_net_without_statistics_has_no_statistics_phase():
     def spent(statistics: Statistics) -> int:
         method = replace(MEASURING, bn_statistics=statistics)

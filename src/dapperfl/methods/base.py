@@ -138,6 +138,10 @@ class Method:
         """Return the compact model of a level, cut from the global one."""
         return server.once(self, rho, lambda: cut(server, self.compact(server, rho)))
 
+    def measured_in(self, server: ServerState, device: Device) -> LocalModel:
+        """Return the net in which a device measures batch-norm statistics, where any are."""
+        return server.model
+
     def deliver(self, server: ServerState) -> LocalModel:
         """Return the model that is evaluated and handed out."""
         return server.model

@@ -20,7 +20,6 @@ from dapperfl.core.net import Batch, Net
 from dapperfl.core.rng import Dice
 from dapperfl.core.scores import l1_scores
 from dapperfl.core.submodel import Submodel
-from dapperfl.errors import ConfigError
 from dapperfl.methods.base import MeasuringMethod
 from dapperfl.settings import Range, setting, with_default
 
@@ -78,14 +77,6 @@ class DapperFL(MeasuringMethod):
         },
     }
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.dense == "never" and self.bn_statistics == "recalibrate":
-            raise ConfigError(
-                'bn_statistics = "recalibrate" asks devices to run the whole net, which with '
-                'dense = "never" the weak ones never hold; choose "average", or dense = "full"'
-            )
-
     @property
     def needs_representation(self) -> bool:
         """The regulariser is the norm of z."""
@@ -112,9 +103,12 @@ class DapperFL(MeasuringMethod):
         self, server: ServerState, device: Device, epochs: int, dice: Dice
     ) -> Assignment | None:
         """Send the global model, or its part for those who never hold the whole."""
-        whole = self.dense != "never"
-        model = server.model if whole else self.take_home(server, device.rho)
+        model = self.measured_in(server, device)
         return Assignment(server.round_num + 1, device, model, epochs)
+
+    def measured_in(self, server: ServerState, device: Device) -> LocalModel:
+        """Return the global model, or its part for those who never hold the whole."""
+        return server.model if self.dense != "never" else self.take_home(server, device.rho)
 
     def acts_after(self, epoch: int) -> bool:
         """Fuse and prune after the first epoch, or a part of it."""

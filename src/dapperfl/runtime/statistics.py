@@ -1,8 +1,8 @@
 """Batch-norm statistics of the global net, measured anew: the statistics phase of a round.
 
 A pruned client's running statistics describe its small net; averaged into the full one they are
-wrong. In this phase the cohort runs the new global net once over its own training data, and the
-moments are pooled by sample counts.
+wrong. In this phase the cohort runs the new global net, or as much of it as a device may hold, once
+over its own training data, and the moments are pooled by sample counts.
 """
 
 import math
@@ -16,12 +16,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from dapperfl.core.cost import cost
 from dapperfl.core.messages import (
     ClientCost,
+    Device,
     LocalModel,
     Moments,
     ServerState,
     StatisticsTask,
 )
 from dapperfl.core.state import State, num_bytes, whole_block
+from dapperfl.core.submodel import Submodel, kept_block
 from dapperfl.errors import RunError
 from dapperfl.runtime.precision import Precision, autocast
 from dapperfl.runtime.training import LARGE_BATCH, ClientData
@@ -114,28 +116,51 @@ def _by_layer(layers: Mapping[str, _BatchNorm], total: Tensor | None) -> tuple[S
     return means, second
 
 
-def recalibrate(server: ServerState, moments: Iterable[Moments]) -> ServerState:
-    """Return the server state whose statistics are the clients' moments, pooled by n_i."""
-    total = 0
+def recalibrate(
+    server: ServerState,
+    moments: Iterable[Moments],
+    held: Mapping[Device, Submodel] | None = None,
+) -> ServerState:
+    """Return the server state whose statistics are the clients' moments, pooled by n_i.
+
+    Args:
+        server: The state with the net that was measured.
+        moments: What the clients found.
+        held: In which part of that net a client measured; None: all in the whole. A channel has
+            the statistics of those who hold it; one that nobody holds stays as it is.
+    """
     names: list[str] = []
-    sizes: list[int] = []
-    pooled: Tensor | None = None  # (2, channels of all layers)
+    pooled: Tensor | None = None  # (3, channels of all layers): means, second moments, samples
     for moment in moments:
-        names, sizes = list(moment.means), [len(mean) for mean in moment.means.values()]
-        rows = [torch.cat(list(each.values())) for each in (moment.means, moment.second) if each]
-        if not rows:
+        if not moment.means:
             continue
-        total += moment.num_samples
-        found = torch.stack(rows) * moment.num_samples
+        names = list(moment.means)
+        rows = [torch.cat(list(each.values())) for each in (moment.means, moment.second)]
+        found = torch.stack([*rows, torch.ones_like(rows[0])]) * moment.num_samples
+        if held is not None:
+            found = _spread(found, server.weights, names, held[moment.device])
         pooled = found if pooled is None else pooled + found
     if pooled is None:
         return server
-    mean, second = pooled / total
+    samples = pooled[2]
+    mean, second = pooled[:2] / samples.clamp_min(1)
     spread = (second - mean.square()).clamp_min(0)
     weights = dict(server.weights)
-    parts = zip(names, torch.split(mean, sizes), torch.split(spread, sizes), strict=True)
-    for name, centre, width in parts:
+    sizes = [len(weights[name]) for name in names]
+    parts = (torch.split(row, sizes) for row in (mean, spread, samples > 0))
+    for name, centre, width, known in zip(names, *parts, strict=True):
         variance = name.removesuffix("running_mean") + "running_var"
-        weights[name] = centre.to(weights[name].dtype)
-        weights[variance] = width.to(weights[variance].dtype)
+        for key, value in ((name, centre), (variance, width)):
+            weights[key] = torch.where(known, value.to(weights[key].dtype), weights[key])
     return replace(server, model=LocalModel(weights, server.model.submodel))
+
+
+def _spread(found: Tensor, full: State, names: list[str], held: Submodel) -> Tensor:
+    """Put the columns of the channels that a part of the net holds where they are in the whole."""
+    ends = torch.tensor([len(full[name]) for name in names]).cumsum(0).tolist()
+    columns = [
+        torch.arange(end - len(full[name]), end)[kept_block(held.indices.get(name, ()), full[name])]
+        for name, end in zip(names, ends, strict=True)
+    ]
+    wide = found.new_zeros(len(found), ends[-1])
+    return wide.index_copy_(1, torch.cat(columns).to(found.device), found)

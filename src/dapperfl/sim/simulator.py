@@ -227,8 +227,11 @@ class Simulator:
             logger.warning("%s took part in round %d: the model stays", self._few, after.round_num)
             looks = {}
         elif self.measures:
-            moments = self._measure(after, sorted(tally.present, key=lambda device: device.id))
-            after = recalibrate(after, tally.watch_moments(moments))
+            asked = sorted(tally.present, key=lambda device: device.id)
+            parts = {device: self.method.measured_in(after, device) for device in asked}
+            moments = tally.watch_moments(self._measure(after.round_num, parts))
+            held = {device: model.submodel for device, model in parts.items()}
+            after = recalibrate(after, moments, held)
         after = remembering(after, looks)
         share = self.method.averaging
         return after.averaged(server.mean, share) if share else after
@@ -268,7 +271,7 @@ class Simulator:
         if self.measures and small.model.submodel.kept:
             level = [each for each in self.federation.devices if each.rho == rho]
             some = self._some(level, generator(self.seed, "compact"))
-            replies = list(self._measure(small, some))
+            replies = list(self._measure(small.round_num, dict.fromkeys(some, small.model)))
             moments = [each for each in replies if isinstance(each, Moments)]
             if not moments:
                 _tell_unmeasured(rho, [each for each in replies if isinstance(each, LeftOut)])
@@ -318,8 +321,11 @@ class Simulator:
         chosen = torch.randperm(len(devices), generator=rng)[: self.cohort_size].tolist()
         return [devices[index] for index in sorted(chosen)]
 
-    def _measure(self, server: ServerState, devices: list[Device]) -> Iterator[Moments | LeftOut]:
-        tasks = (StatisticsTask(server.round_num, device, server.model) for device in devices)
+    def _measure(
+        self, round_num: int, nets: Mapping[Device, LocalModel]
+    ) -> Iterator[Moments | LeftOut]:
+        """Let devices run their pictures through a net each."""
+        tasks = (StatisticsTask(round_num, device, model) for device, model in nets.items())
         return self.runner.statistics(tasks)
 
     def _assignments(self, server: ServerState, cohort: list[Device]) -> Iterator[Assignment]:
