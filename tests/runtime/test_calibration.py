@@ -30,10 +30,10 @@ def plain() -> nn.Sequential:
     return net
 
 
-@pytest.mark.parametrize("share", [0.0, 0.25, 0.5, 1.0])
-def test_statistics_lie_between_those_of_the_net_and_those_of_the_pictures(share):
-    seen = pictures()
-    mean, variance = statistics(calibrate(plain(), seen, share))
+@pytest.mark.parametrize(("prior", "share"), [(float("inf"), 0), (36, 0.25), (12, 0.5), (0, 1)])
+def test_statistics_lie_between_those_of_the_net_and_those_of_the_pictures(prior, share):
+    seen = pictures(12)
+    mean, variance = statistics(calibrate(plain(), seen, prior))
     theirs = seen.mean((0, 2, 3)), seen.var((0, 2, 3))
     assert torch.allclose(mean, 10 + share * (theirs[0] - 10), atol=1e-5)
     assert torch.allclose(variance, 4 + share * (theirs[1] - 4), atol=1e-4)
@@ -42,15 +42,15 @@ def test_statistics_lie_between_those_of_the_net_and_those_of_the_pictures(share
 def test_several_batches_are_pooled():
     """Variances of batches are unbiased each, so the two differ by what a large batch lacks."""
     seen = pictures()
-    together = statistics(calibrate(plain(), seen, 1.0))
-    apart = statistics(calibrate(plain(), iter([seen[:4], seen[4:]]), 1.0))
+    together = statistics(calibrate(plain(), seen, 0))
+    apart = statistics(calibrate(plain(), iter([seen[:4], seen[4:]]), 0))
     assert torch.allclose(together[0], apart[0], atol=1e-5)
     assert torch.allclose(together[1], apart[1], rtol=0.01)
 
 
 def test_a_calibrated_net_treats_such_pictures_as_in_training():
     net, seen = tiny_net(), pictures(40)
-    own = calibrate(net, seen, 1.0)
+    own = calibrate(net, seen, 0)
     with torch.no_grad():
         wanted = net.train()(seen)
         assert torch.allclose(own(seen), wanted, atol=0.05)
@@ -85,7 +85,7 @@ def test_a_norm_that_is_frozen_stays_so():
             return self
 
     net = nn.Sequential(Frozen(3), nn.Flatten(), nn.Linear(108, 3))
-    mean, variance = statistics(calibrate(net, pictures(), 1.0))
+    mean, variance = statistics(calibrate(net, pictures(), 0))
     assert torch.equal(mean, torch.zeros(3))
     assert torch.equal(variance, torch.ones(3))
 
@@ -102,7 +102,7 @@ def test_a_batch_of_one_is_refused_where_a_norm_sees_one_value():
         calibrate(net, [pictures(1), pictures(1)])
 
 
-@pytest.mark.parametrize("share", [-0.1, 1.5, float("nan")])
-def test_a_share_is_between_none_and_all(share):
-    with pytest.raises(ValueError, match="share"):
-        calibrate(tiny_net(), pictures(), share)
+@pytest.mark.parametrize("prior", [-0.1, float("nan")])
+def test_a_prior_is_not_negative(prior):
+    with pytest.raises(ValueError, match="prior must be at least 0"):
+        calibrate(tiny_net(), pictures(), prior)

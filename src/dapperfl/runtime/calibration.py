@@ -16,13 +16,13 @@ from dapperfl.runtime.precision import Precision
 from dapperfl.runtime.statistics import batch_moments, norm_layers, normalising_by_batch
 
 AnyNet = TypeVar("AnyNet", bound=nn.Module)
-SHARE = 0.5  # of the device's own statistics; chosen in docs/research-log.md, section 25
+PRIOR = 100  # pictures; chosen in docs/research-log.md, section 25
 
 
 def calibrate(
     net: AnyNet,
     pictures: Tensor | Iterable[Tensor],
-    share: float = SHARE,
+    prior: float = PRIOR,
     *,
     precision: Precision = "fp32",
 ) -> AnyNet:
@@ -31,20 +31,23 @@ def calibrate(
     Args:
         net: Any net; one without batch norm stays as it is.
         pictures: One batch, or several; two pictures at least, without labels.
-        share: How far to go: 0 leaves the net as it is, 1 forgets the statistics it had.
+        prior: How many pictures the statistics of the net are worth: 0 forgets them, with as many
+            new pictures the way is gone by half.
         precision: The number format it runs in.
 
     Raises:
         DataError: There are fewer than two pictures, or a net of this kind cannot run on them.
-        ValueError: The share is not between 0 and 1.
+        ValueError: The prior is negative.
     """
-    if not 0 <= share <= 1:
-        raise ValueError(f"share must be at least 0 and at most 1, not {share}")
+    if not prior >= 0:
+        raise ValueError(f"prior must be at least 0, not {prior}")
     own = cast(AnyNet, copy_net(net).eval())
     known = [layer for _, layer in norm_layers(own)]
     if not known:
         return own
-    measured = _moments(net, [pictures] if isinstance(pictures, Tensor) else pictures, precision)
+    batches = [pictures] if isinstance(pictures, Tensor) else pictures
+    measured, count = _moments(net, batches, precision)
+    share = count / (count + prior)
     parts = torch.split(measured, [layer.num_features for layer in known], dim=1)
     for layer, (mean, second) in zip(known, parts, strict=True):
         assert layer.running_mean is not None
@@ -55,8 +58,8 @@ def calibrate(
     return own
 
 
-def _moments(net: nn.Module, batches: Iterable[Tensor], precision: Precision) -> Tensor:
-    """Return what the norm layers of a net see in pictures: means, and second moments."""
+def _moments(net: nn.Module, batches: Iterable[Tensor], precision: Precision) -> tuple[Tensor, int]:
+    """Return what the norm layers of a net see in pictures, as `batch_moments`, and in how many."""
     looking = copy_net(net)
     normalising_by_batch(looking)
     place = next(looking.parameters()).device
@@ -69,4 +72,4 @@ def _moments(net: nn.Module, batches: Iterable[Tensor], precision: Precision) ->
         total, count = total.to(place) + seen, count + len(batch)
     if count < 2:
         raise DataError(f"{count} pictures say nothing about what pictures look like; bring more")
-    return total / count
+    return total / count, count
