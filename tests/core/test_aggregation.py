@@ -207,6 +207,20 @@ def test_a_net_without_norms_falls_back_to_the_paper_and_says_so_once(caplog):
     assert len([r for r in caplog.records if "gated recovery" in r.message]) == 1
 
 
+def test_norms_that_do_not_learn_are_never_shut():
+    net = tiny_net()
+    net.bn1.requires_grad_(False)
+    graph, reference = tiny_graph(net), net.state_dict()
+    assert graph.gates == {"bn2.weight", "bn2.bias"}
+    assert graph.norms == GATES
+    submodel = random_scores(graph, generator(4)).top(0.5, multiple=1)
+    mean = RecoveredMean(reference, "gated")
+    mean.add(LocalModel(submodel.slice(reference), submodel), 1)
+    after = mean.result()
+    assert torch.equal(after["bn1.weight"], reference["bn1.weight"])
+    assert bool((after["bn2.weight"] == 0).any())  # that one learns, and is shut
+
+
 def test_an_unknown_recovery_is_named():
     with pytest.raises(ValueError, match='unknown recovery "half"'):
         RecoveredMean({}, "half")  # type: ignore[arg-type]

@@ -68,7 +68,8 @@ class ChannelGraph:
     learnt: tuple[str, ...]  # the same, those that layers share under each of their names
     sizes: Mapping[str, int]  # bytes of one entry
     writers: tuple[tuple[str, int], ...]  # learnt convolution and linear weights, the axis written
-    gates: frozenset[str]  # weights and biases of batch and group norms
+    norms: frozenset[str]  # weights and biases of batch and group norms
+    gates: frozenset[str]  # those of them that learn: a frozen one stays what it is
     arithmetic: tuple[Arithmetic, ...]
     products: tuple[Product, ...]
     resizes: tuple[Resize, ...]
@@ -108,7 +109,7 @@ class ChannelGraph:
 
     @cached_property
     def ungated(self) -> frozenset[Group]:
-        """The groups that no batch or group norm scales, so that nothing can silence them."""
+        """The groups that no learnt norm scales, so that nothing can silence them."""
         axes = [ids for name in self.gates for ids in self.axes[name] if ids is not None]
         gated = set(torch.cat(axes).tolist()) if axes else set()
         return frozenset(g for g in self.groups if g.offset not in gated)
@@ -294,6 +295,7 @@ def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
         for channel, position in family.positions.items():
             number[channel] = offset + position
     state, parameters = net.state_dict(), tuple(name for name, _ in net.named_parameters())
+    learnt = dict(net.named_parameters(remove_duplicate=False))
     return ChannelGraph(
         groups=tuple(groups),
         bundles=bundles,
@@ -303,10 +305,11 @@ def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
         },
         shapes={name: tuple(tensor.shape) for name, tensor in state.items()},
         parameters=parameters,
-        learnt=tuple(name for name, _ in net.named_parameters(remove_duplicate=False)),
+        learnt=tuple(learnt),
         sizes={name: tensor.element_size() for name, tensor in state.items()},
         writers=tuple(writer for writer in trace.writers if writer[0] in parameters),
-        gates=frozenset(trace.gates),
+        norms=frozenset(trace.norms),
+        gates=frozenset(n for n in trace.norms if n in learnt and learnt[n].requires_grad),
         arithmetic=tuple(_renumbered(work, number) for work in _work(net, trace)),
         products=tuple(trace.products),
         resizes=tuple(replace(r, channels=number[r.channels]) for r in trace.resizes.values()),

@@ -273,7 +273,7 @@ def bind_norm(trace: Trace, call: Call, channels: Tensor, affine: tuple[Any, Any
     """Bind a norm's weight and bias, which gate its channels."""
     for tensor in affine:
         trace.bind(tensor, 0, channels, call)
-        trace.gates.update(trace.state_names(tensor))
+        trace.norms.update(trace.state_names(tensor))
     if trace.is_state(affine[0]):
         count_work(trace, call, affine[0], call.out.numel() // len(channels), norm=True)
 

@@ -101,7 +101,7 @@ class Trace:
     pinned: dict[int, str] = field(default_factory=dict)  # channel -> why it always stays
     streams: set[int] = field(default_factory=set)  # channels met by an elementwise add
     writers: dict[tuple[str, int], None] = field(default_factory=dict)
-    gates: set[str] = field(default_factory=set)
+    norms: set[str] = field(default_factory=set)  # weights and biases of batch and group norms
     arithmetic: list[Arithmetic] = field(default_factory=list)
     products: list[Product] = field(default_factory=list)
     resizes: dict[tuple[str, str], Resize] = field(default_factory=dict)  # of a layer, once

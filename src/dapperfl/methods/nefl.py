@@ -145,7 +145,7 @@ def _draw(ladder: Sequence[float], rho: float, dice: Dice) -> float:
 def _inconsistent(submodel: Submodel, state: State) -> State:
     """Pick what each level has for itself: norm parameters, their statistics, and steps."""
     graph: ChannelGraph = submodel.graph
-    layers = {name.rpartition(".")[0] for name in graph.gates}
+    layers = {name.rpartition(".")[0] for name in graph.norms}
     return {
         name: tensor
         for name, tensor in state.items()
