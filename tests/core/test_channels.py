@@ -2,6 +2,7 @@
 
 import copy
 import threading
+from typing import Any
 
 import pytest
 import torch
@@ -365,6 +366,36 @@ def test_a_net_that_does_not_run_or_hides_what_it_does_is_refused_in_a_line(forw
     with pytest.raises(TraceError, match=why) as caught:
         ChannelGraph.trace(Made(forward, fc=nn.Linear(3, 5)), torch.ones(1, 3, 8, 8))
     assert "\n" not in str(caught.value)
+
+
+def in_a_list(net):
+    net.layers = [nn.Linear(3, 4)]
+    return lambda net, x: net.fc(net.layers[0](x.mean((2, 3))))
+
+
+def in_a_lambda(net):
+    net.first = nn.Linear(3, 4)
+    net.path = lambda x: net.first(x).relu()
+    return lambda net, x: net.fc(net.path(x.mean((2, 3))))
+
+
+@pytest.mark.parametrize("hidden", [in_a_list, in_a_lambda])
+def test_layers_that_no_copy_of_the_net_would_train_are_refused(hidden):
+    net: Any = Made(lambda net, x: x, fc=nn.Linear(4, 5))
+    net.function = hidden(net)
+    with pytest.raises(TraceError, match=r'shape \(4, 3\) in "linear" .* is not the net\'s own'):
+        ChannelGraph.trace(net, torch.ones(1, 3, 8, 8))
+    for layer in getattr(net, "layers", net.children()):
+        layer.requires_grad_(layer is net.fc)
+    assert ChannelGraph.trace(net, torch.ones(1, 3, 8, 8)).head == "fc"
+
+
+def test_a_hook_that_copies_of_the_net_share_is_named():
+    net: Any = Made(lambda net, x: net.fc(net.a(x.mean((2, 3))) + net.seen["a"]))
+    net.a, net.fc, net.seen = nn.Linear(3, 4), nn.Linear(4, 5), {}
+    net.a.register_forward_pre_hook(lambda *_: net.seen.update(a=torch.ones(2, 4)))
+    with pytest.raises(TraceError, match=r'share the hook of "a".* make it a method of the net'):
+        ChannelGraph.trace(net, torch.ones(1, 3, 8, 8))
 
 
 def test_a_net_that_cannot_be_copied_is_refused():

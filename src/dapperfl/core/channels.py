@@ -219,6 +219,12 @@ def _watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
     with suppress(TraceError, *MISFITS):  # what is missed here, the trial will find
         trace.pin_all(watch(net.train(), trace, batch, apply_rule), OUTPUT)
     _check_sizes(net, sizes)
+    if trace.strangers:
+        raise TraceError(
+            f"{trace.strangers[0]} is not the net's own, so nobody would train it; keep layers in "
+            "nn.ModuleList, not in a list, and replace a lambda that holds on to the net by a "
+            "method; or set requires_grad=False"
+        )
     trace.arithmetic[:], trace.products[:] = counted
     if seen:
         trace.pinned, trace.whole, trace.unruled = stays
@@ -247,7 +253,7 @@ def _first_look(net: nn.Module, trace: Trace, batch: Tensor) -> object:
     except Exception as error:  # whatever a user's forward may raise
         raise TraceError(
             f"the net does not run on inputs of shape {tuple(batch.shape)}: {first_line(error)}; "
-            "bring inputs that it takes, or another net"
+            f"{_way_on(net)}"
         ) from error
     for name in [name for name, _ in net.named_parameters() if name not in known]:
         raise TraceError(
@@ -260,6 +266,18 @@ def _first_look(net: nn.Module, trace: Trace, batch: Tensor) -> object:
             "seen, such as torch.vmap or a scripted function; check forward()"
         )
     return out
+
+
+def _way_on(net: nn.Module) -> str:
+    """Say what to do about a net, or rather a copy of it, that does not run."""
+    for name, module in net.named_modules():
+        for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
+            if getattr(hook, "__closure__", None):
+                return (
+                    f'copies of the net share the hook of "{name}", which holds on to the first; '
+                    "make it a method of the net"
+                )
+    return "bring inputs that it takes, or another net"
 
 
 def _head(trace: Trace, out: object) -> str | None:

@@ -53,6 +53,8 @@ def apply_rule(trace: Trace, call: Call) -> None:
         TraceError: If the values of activations leave torch.
     """
     outs = list(tensors_in(call.out))
+    if any(out.requires_grad for out in outs):
+        _note_strangers(trace, call)
     read = call.operands()[:1] if call.name in _LIKENESSES else call.operands()
     if all(trace.shadow(operand) is None for operand in read):
         _follow_learnt(trace, call, read)
@@ -68,6 +70,14 @@ def apply_rule(trace: Trace, call: Call) -> None:
         else:
             _keep_computed(trace, call, read)
             _cast(trace, call, shadows)
+
+
+def _note_strangers(trace: Trace, call: Call) -> None:
+    """Remember parameters that want a gradient and are not the net's: nobody would train them."""
+    for operand in call.operands():
+        learnt = isinstance(operand, nn.Parameter) and operand.requires_grad
+        if learnt and not trace.is_state(operand):
+            trace.strangers.append(f"a parameter of shape {tuple(operand.shape)} in {call}")
 
 
 def _cast(trace: Trace, call: Call, shadows: list[Tensor]) -> None:

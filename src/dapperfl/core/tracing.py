@@ -108,6 +108,7 @@ class Trace:
     origins: dict[int, tuple[Tensor, frozenset[str]]] = field(default_factory=dict)
     whole: dict[str, str] = field(default_factory=dict)  # state tensor -> why no axis is cut
     unruled: dict[str, str] = field(default_factory=dict)  # call -> why all it reads stays
+    strangers: list[str] = field(default_factory=list)  # learnt parameters that are not the net's
     last_linear: tuple[Any, str] = (None, "")  # its output and its name
 
     def shadow(self, tensor: Any) -> Tensor | None:
