@@ -9,6 +9,7 @@ import torch
 from tests.core import zoo, zoo_functional, zoo_odd, zoo_pinned
 from tests.core.made import Made
 from torch import nn
+from torch.nn import functional as F
 
 from dapperfl.core.channels import ChannelGraph
 from dapperfl.errors import TraceError
@@ -247,6 +248,14 @@ def test_a_layer_that_is_a_part_of_a_group_keeps_a_channel():
 )
 def test_the_head_is_the_linear_layer_that_makes_the_logits(cls, head):
     assert trace(cls()).head == head
+
+
+def test_a_linear_layer_that_makes_the_logits_several_times_is_the_head():
+    def forward(net, x):
+        return torch.stack([net.fc(F.dropout(x.mean((2, 3)), 0.5)) for _ in range(4)]).mean(0)
+
+    net = Made(forward, fc=nn.Linear(3, 5))  # dropout of several samples
+    assert ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8)).head == "fc"
 
 
 def test_logits_of_a_convolution_or_of_two_layers_have_no_head():

@@ -284,7 +284,7 @@ def _head(trace: Trace, out: object) -> str | None:
     """Find the linear layer that made the logits, if one layer alone did."""
     first = next(tensors_in(out))
     shadow = trace.shadow(first)
-    logits = slim(shadow).flatten().tolist() if shadow is not None else []
+    logits = slim(shadow[:1]).flatten().tolist() if shadow is not None and shadow.dim() else []
     for producer in trace.producers:
         own = list(producer.channels())
         if logits == own and isinstance(producer.module, nn.Linear):
