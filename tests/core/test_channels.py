@@ -86,6 +86,16 @@ def test_an_inverted_residual_is_inner_and_its_ends_are_streams():
     assert graph.group("features.1.conv.2.reduce").size == 4
 
 
+@pytest.mark.parametrize(("fold", "stream"), [(torch.sum, True), (torch.amax, False)])
+def test_a_sum_of_stacked_branches_is_a_stream_and_the_largest_of_them_is_not(fold, stream):
+    net = Made(
+        lambda net, x: net.fc(fold(torch.stack([net.a(x), net.b(x)]), 0).mean((2, 3))),
+        a=nn.Conv2d(3, 6, 3), b=nn.Conv2d(3, 6, 3), fc=nn.Linear(6, 5),
+    )  # fmt: skip
+    (group,) = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8)).groups
+    assert (group.size, group.stream) == (6, stream)
+
+
 def test_gating_products_and_concatenation_make_no_stream():
     for net in (
         zoo_odd.DenseNet(),

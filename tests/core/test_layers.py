@@ -129,7 +129,22 @@ CUT: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] = {
     "a sum of a stack": (
         lambda net, x: net.fc(gap(torch.stack([net.c(x), net.d(x)]).sum(0))),
         {"c": conv(3, 6), "d": conv(3, 6), "fc": nn.Linear(6, 5)},
-        {}, {"c": "folded by"},
+        {"c": 6}, {},
+    ),
+    "a choice between branches": (
+        lambda net, x: net.fc(gap((torch.stack([net.c(x), net.d(x)], 1).softmax(1)).amax(1))),
+        {"c": conv(3, 6), "d": conv(3, 6), "fc": nn.Linear(6, 5)},
+        {"c": 6}, {},
+    ),
+    "the larger half": (
+        lambda net, x: net.fc(gap(net.c(x).unflatten(1, (2, -1)).max(1)[0])),
+        {"c": conv(3, 12), "fc": nn.Linear(6, 5)},
+        {"c": 6}, {},
+    ),
+    "a sum of a stack with the picture": (
+        lambda net, x: net.fc(gap(torch.stack([net.c(x), x]).sum(0))),
+        {"c": conv(3, 3), "fc": nn.Linear(3, 5)},
+        {}, {"c": "beside an uncut channel"},
     ),
     "constants and learnt vectors made alike": (
         lambda net, x: net.fc(gap(net.c(x - net.m.type_as(x)) * net.s.to(x))),

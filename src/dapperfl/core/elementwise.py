@@ -57,9 +57,24 @@ def mixes_along(trace: Trace, call: Call) -> Tensor:
         axis = call.arg(2, "dim", 1)
     else:
         axis = call.arg(1, "dim")
-    if axis is None or varies(shadow, axis):
+    if axis is None or tied_along(trace, call, shadow, (axis,)) is None:
         trace.pin(shadow, f"mixed by {call}")
     return shadow
+
+
+def tied_along(trace: Trace, call: Call, shadow: Tensor, axes: tuple[int, ...]) -> Tensor | None:
+    """Tie the channels that meet along axes, as those of stacked branches, and return the first.
+
+    Return None if they are all that the shadow holds: then none of them can go.
+    """
+    first = shadow
+    for axis in axes:
+        first = first.narrow(axis, 0, 1)
+    if any(varies(shadow, axis) for axis in axes):
+        if not any(varies(first, axis) for axis in range(first.dim())):
+            return None
+        trace.tie(shadow, first.expand(shadow.shape), f"meets an uncut channel in {call}")
+    return first
 
 
 @RULES.on("add sub lerp addcmul addcdiv")

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dapperfl.core.calls import Call, tensors_in
-from dapperfl.core.elementwise import first_shadow, multiplies
+from dapperfl.core.elementwise import first_shadow, multiplies, tied_along
 from dapperfl.core.products import count_products
 from dapperfl.core.shadows import (
     NO_CHANNEL,
@@ -57,9 +57,9 @@ def moves(trace: Trace, call: Call) -> Tensor:
 @RULES.on("stack")
 def stacks(trace: Trace, call: Call) -> Tensor:
     """Put tensors of one shape on a new axis."""
-    side_by_side(trace, call, _shadows_of(trace, call))
-    result: Tensor = moves(trace, call)
-    return result
+    shadows = _shadows_of(trace, call)
+    side_by_side(trace, call, shadows)
+    return torch.stack(_thin(shadows), call.arg(1, "dim", 0)).expand(call.out.shape)
 
 
 @RULES.on("cat")
@@ -69,10 +69,15 @@ def concatenates(trace: Trace, call: Call) -> Tensor:
     shadows = _shadows_of(trace, call)
     if not any(varies(shadow, axis) for shadow in shadows):
         side_by_side(trace, call, [shadow.narrow(axis, 0, 1) for shadow in shadows])
-    for other in range(call.out.dim()):
-        if other != axis and not any(varies(shadow, other) for shadow in shadows):
-            shadows = [shadow.narrow(other, 0, 1) for shadow in shadows]
-    return torch.cat(shadows, axis).expand(call.out.shape)
+    return torch.cat(_thin(shadows, but=axis), axis).expand(call.out.shape)
+
+
+def _thin(shadows: list[Tensor], but: int | None = None) -> list[Tensor]:
+    """Cut the axes along which no shadow changes down to size 1, but for one."""
+    for axis in range(shadows[0].dim()):
+        if axis != but and not any(varies(shadow, axis) for shadow in shadows):
+            shadows = [shadow.narrow(axis, 0, 1) for shadow in shadows]
+    return shadows
 
 
 def _shadows_of(trace: Trace, call: Call) -> list[Tensor]:
@@ -237,18 +242,19 @@ def pads(trace: Trace, call: Call) -> Tensor:
     "norm vector_norm linalg_vector_norm"
 )
 def folds(trace: Trace, call: Call) -> list[Tensor]:
-    """Fold axes; a folded axis of channels stays full."""
+    """Fold axes; a folded axis of channels stays full, branches on a new axis are tied."""
     shadow, outs = first_shadow(trace, call), list(tensors_in(call.out))
     axes = call.arg(2 if call.name.endswith("norm") else 1, "dim", call.kwargs.get("axis"))
     if axes is None or isinstance(axes, bool) or axes in ([], ()):
         axes = tuple(range(shadow.dim()))
     axes = (axes,) if isinstance(axes, int) else tuple(axes)
-    if any(varies(shadow, axis) for axis in axes):
+    folded = tied_along(trace, call, shadow, axes)
+    if folded is None:
         trace.pin(shadow, f"folded by {call}")
         return [blank(out.shape) for out in outs]
-    for axis in axes:
-        shadow = shadow.narrow(axis, 0, 1)
-    return [shadow.reshape(out.shape) for out in outs]
+    if call.name in ("sum", "mean") and any(varies(shadow, axis) for axis in axes):
+        trace.streams.update(channel for channel in distinct(shadow) if channel >= 0)
+    return [folded.reshape(out.shape) for out in outs]
 
 
 @RULES.on("max min")
