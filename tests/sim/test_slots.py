@@ -117,6 +117,35 @@ def test_every_client_begins_with_the_nets_own_numbers(method):
     assert_alike(ours, theirs, 0.0)
 
 
+class Remembers(Cools):
+    """Holds a mean, a list and a generator of its own, and a tensor that it makes while it runs."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean, self.past = torch.zeros(4), [torch.zeros(4)]
+        self.rng = torch.Generator().manual_seed(1)
+
+    def forward(self, x):
+        z = self.conv(x).mean((2, 3))
+        if self.training:
+            now = z.detach().mean(0)
+            self.mean = 0.9 * self.mean + 0.1 * now
+            self.past.append(now)
+            if not hasattr(self, "first"):
+                self.first = now
+            z = z - self.mean - self.first - torch.rand(4, generator=self.rng)
+        return self.fc(z - torch.stack(self.past[-3:]).mean(0))
+
+
+def test_every_client_begins_with_what_the_net_held_at_first():
+    world = federation((0.0, 0.0, 0.0))
+    ours, theirs = (
+        rounds(FedAvg(), runner, net=Remembers, federation=world)
+        for runner in (GraphRunner, LoopRunner)
+    )
+    assert_alike(ours, theirs, 0.0)
+
+
 @pytest.mark.parametrize(("kind", "refused"), [(Cools, True), (Averages, True), (tiny_net, False)])
 def test_a_step_that_moves_more_than_tensors_is_not_recorded(kind, refused, monkeypatch):
     def run_once(step: Callable[[], None], pool: Any) -> Callable[[], None]:

@@ -5,6 +5,7 @@ optimiser and all that a step reads are built once and kept, clients' weights ar
 step can be recorded (`capture`) the second time it is seen and played from then on.
 """
 
+import copy
 import logging
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -14,7 +15,7 @@ from operator import attrgetter
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dapperfl.core.messages import LocalModel, Work
 from dapperfl.core.net import Batch, Net
@@ -39,6 +40,7 @@ from dapperfl.sim.packed import Packed
 from dapperfl.sim.recordings import Recordings, Step
 
 _PLAIN = (bool, int, float, str, type(None))
+_MODULES = frozenset(vars(nn.Module()))  # what every module holds
 SIGNATURES = 4  # kinds of work whose recordings a slot keeps
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,10 @@ class Slot:
             if tensor is not None
         ]
         self.notes = self._notes()  # numbers outside tensors, as every client finds them
+        # Whatever else a user's parts hold: tensors that are no buffers, lists, generators.
+        self.users = [p for p in self.parts if not type(p).__module__.startswith("torch.")]
+        self.held = [set(vars(part)) for part in self.users]
+        self.things = self._copied([_things(part) for part in self.users])
         self.net = Net(self.module, submodel.graph.head)
         self.device = next(self.module.parameters()).device
         turned = trade.turned
@@ -98,6 +104,8 @@ class Slot:
             self.module.train()  # a report may have left it in evaluation mode
         self._put_back()  # a step that failed may have left others
         self._take_back(self.notes)
+        if self.device.type == "cpu":  # elsewhere recorded steps read them where they are
+            self._forget()
         self.state.load(model.weights)
         if self.rest:
             overwrite(self.rest, model.submodel.rest(self.trade.template))
@@ -226,6 +234,19 @@ class Slot:
         for part, values in zip(self.parts, notes, strict=True):
             vars(part).update(values)
 
+    def _copied(self, things: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Copy what parts of the net hold; parts and state among it stay the net's own."""
+        known = (*self.parts, *(tensor for *_, tensor in self.places))
+        return copy.deepcopy(things, {id(each): each for each in known}) if any(things) else things
+
+    def _forget(self) -> None:
+        """Let a user's parts hold what they did at first, and nothing beside it."""
+        first = self._copied(self.things)
+        for part, names, things in zip(self.users, self.held, first, strict=True):
+            for name in vars(part).keys() - names:
+                del vars(part)[name]
+            vars(part).update(things)
+
     def _put_back(self) -> list[str]:
         """Put the net's own tensors back where its forward has put others; return their names.
 
@@ -248,6 +269,15 @@ class Slot:
             loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
         self.total.add_(loss.detach())
+
+
+def _things(part: nn.Module) -> dict[str, Any]:
+    """Return what a part of a net holds beside its state and plain values."""
+    return {
+        name: value
+        for name, value in vars(part).items()
+        if name not in _MODULES and not isinstance(value, _PLAIN)
+    }
 
 
 @cache  # once for the same reason, not once a step
