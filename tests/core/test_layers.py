@@ -141,6 +141,29 @@ CUT: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] = {
         {"c": conv(3, 12), "fc": nn.Linear(6, 5)},
         {"c": 6}, {},
     ),
+    "the largest entries of each channel": (
+        lambda net, x: net.fc(net.c(x).flatten(2).topk(3, -1)[0].mean(-1)
+                              + net.c(x).flatten(2).sort(dim=2).values[..., -1]
+                              - net.c(x).flatten(2).kthvalue(3, 2)[0]
+                              + torch.cummax(net.c(x).flatten(2), 2)[0].mean(2)),
+        {"c": conv(3, 6), "fc": nn.Linear(6, 5)},
+        {"c": 6}, {},
+    ),
+    "the largest channels": (
+        lambda net, x: net.fc(gap(net.c(x)).topk(3, 1)[0]),
+        {"c": conv(3, 6), "fc": nn.Linear(3, 5)},
+        {}, {"c": "mixed by"},
+    ),
+    "masks that are joined": (
+        lambda net, x: net.fc(gap(net.c(x) * ((net.c(x) > 0) & (net.d(x) < 1) | net.c(x).isnan()))),
+        {"c": conv(3, 6), "d": conv(3, 6), "fc": nn.Linear(6, 5)},
+        {"c": 6}, {},
+    ),
+    "lengths of maps": (
+        lambda net, x: net.fc(torch.linalg.norm(net.c(x).flatten(2), dim=-1).add(1).log10()),
+        {"c": conv(3, 6), "fc": nn.Linear(6, 5)},
+        {"c": 6}, {},
+    ),
     "a sum of a stack with the picture": (
         lambda net, x: net.fc(gap(torch.stack([net.c(x), x]).sum(0))),
         {"c": conv(3, 3), "fc": nn.Linear(3, 5)},

@@ -40,6 +40,8 @@ class Names(TorchFunctionMode):
                  lambda x: x.add(1), lambda x: x.clone().add_(1), lambda x: torch.add(x, 1)]),
         ("div", [lambda x: x / 2, lambda x: x.true_divide(2), lambda x: torch.divide(x, 2)]),
         ("sub", [lambda x: 1 - x, lambda x: x.subtract(1), lambda x: torch.rsub(x, 1)]),
+        ("logical_and", [lambda x: (x > 0) & (x < 1), lambda x: torch.logical_and(x, x),
+                         lambda x: operator.iand(x > 0, x < 1), lambda x: True & (x < 1)]),
         ("relu", [F.relu, lambda x: F.relu(x.clone(), inplace=True), nn.ReLU(), torch.Tensor.relu]),
         ("max_pool2d", [lambda x: F.max_pool2d(x, 2), nn.MaxPool2d(2)]),
         ("cat", [lambda x: torch.concat([x, x]), lambda x: torch.concatenate([x, x])]),

@@ -84,13 +84,17 @@ def canonical_name(func: Callable[..., Any]) -> str:
 
 
 # fmt: off
-_OPERATORS = {"add", "sub", "mul", "div", "truediv", "floordiv", "pow", "mod", "matmul"}
+_OPERATORS = {
+    "add", "sub", "mul", "div", "truediv", "floordiv", "pow", "mod", "matmul", "and", "or", "xor",
+}
 _METHODS = {"getitem", "neg", "abs", "gt", "lt", "ge", "le", "eq", "ne", "pos", "len", "invert"}
 _ALIASES = {
     "truediv": "div", "true_divide": "div", "divide": "div", "multiply": "mul", "rsub": "sub",
     "subtract": "sub", "mod": "remainder", "concat": "cat", "concatenate": "cat",
     "absolute": "abs", "negative": "neg", "positive": "pos", "clip": "clamp",
-    "bitwise_not": "invert", "logical_not": "invert",
+    "bitwise_not": "invert", "logical_not": "invert", "and": "logical_and", "or": "logical_or",
+    "xor": "logical_xor", "bitwise_and": "logical_and", "bitwise_or": "logical_or",
+    "bitwise_xor": "logical_xor", "arctan2": "atan2",
     "swapaxes": "transpose", "swapdims": "transpose", "moveaxis": "movedim",
     "greater": "gt", "less": "lt", "greater_equal": "ge", "less_equal": "le",
 }

@@ -30,10 +30,11 @@ def first_shadow(trace: Trace, call: Call) -> Tensor:
     "relu relu6 leaky_relu elu selu celu gelu silu mish rrelu hardswish hardsigmoid hardtanh "
     "hardshrink softshrink tanhshrink threshold tanh sigmoid logsigmoid softplus softsign exp "
     "expm1 log log1p log2 sqrt rsqrt square reciprocal abs neg pos sign round floor ceil sin "
-    "cos atan erf nan_to_num clamp clamp_min clamp_max dropout dropout1d dropout2d dropout3d "
+    "cos tan asin acos atan sinh cosh asinh acosh atanh erf erfc exp2 log10 trunc frac nan_to_num "
+    "isnan isinf isfinite clamp clamp_min clamp_max dropout dropout1d dropout2d dropout3d "
     "alpha_dropout feature_dropout feature_alpha_dropout contiguous clone detach data "
-    "requires_grad to type type_as float double half bfloat16 long int cpu cuda zeros_like "
-    "ones_like "
+    "requires_grad to type type_as float double half bfloat16 long int short char byte bool cpu "
+    "cuda zeros_like ones_like "
     "invert full_like empty_like rand_like randn_like fill zero bernoulli uniform normal"
 )
 def keeps(trace: Trace, call: Call) -> Tensor:
@@ -83,7 +84,10 @@ def adds(trace: Trace, call: Call) -> Tensor:
     return combine(trace, call, stream=True)
 
 
-@RULES.on("mul div pow remainder fmod floordiv gt lt ge le eq ne maximum minimum where masked_fill")
+@RULES.on(
+    "mul div pow remainder fmod floordiv gt lt ge le eq ne maximum minimum fmax fmin where "
+    "masked_fill logical_and logical_or logical_xor logaddexp logaddexp2 hypot atan2 xlogy"
+)
 def multiplies(trace: Trace, call: Call) -> Tensor:
     """A product (squeeze-and-excite) ties its operands' channels, but makes no stream."""
     return combine(trace, call, stream=False)

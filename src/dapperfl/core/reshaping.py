@@ -239,7 +239,7 @@ def pads(trace: Trace, call: Call) -> Tensor:
 
 @RULES.on(
     "mean sum amax amin std var std_mean var_mean logsumexp prod argmax argmin median all any "
-    "norm vector_norm linalg_vector_norm"
+    "norm vector_norm linalg_norm linalg_vector_norm"
 )
 def folds(trace: Trace, call: Call) -> list[Tensor]:
     """Fold axes; a folded axis of channels stays full, branches on a new axis are tied."""
@@ -257,6 +257,18 @@ def folds(trace: Trace, call: Call) -> list[Tensor]:
     return [folded.reshape(out.shape) for out in outs]
 
 
+@RULES.on("sort argsort topk kthvalue cummax cummin")
+def orders(trace: Trace, call: Call) -> Any:
+    """Order the entries along an axis, or take some of them; an axis of channels stays full."""
+    shadow = first_shadow(trace, call)
+    axis = call.arg(2 if call.name in ("topk", "kthvalue") else 1, "dim", -1)
+    if varies(shadow, axis):
+        return mixes(trace, call)
+    thin, outs = shadow.narrow(axis, 0, 1), list(tensors_in(call.out))
+    kept = outs[0].dim() == thin.dim()
+    return [thin.expand(out.shape) if kept else thin.reshape(out.shape) for out in outs]
+
+
 @RULES.on("max min")
 def extremes(trace: Trace, call: Call) -> Any:
     """Take the largest of two tensors, or along an axis, or of all."""
@@ -267,7 +279,7 @@ def extremes(trace: Trace, call: Call) -> Any:
 
 @RULES.on(
     "bmm baddbmm addmm einsum tensordot outer scaled_dot_product_attention cosine_similarity "
-    "tril triu sort topk unfold fold"
+    "tril triu unfold fold"
 )
 def mixes(trace: Trace, call: Call) -> list[Tensor]:
     """Entries of different channels meet: all of them stay full, and so does the work."""
