@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from dapperfl import nets
-from dapperfl.core.rng import derive_seed
+from dapperfl.core.rng import derive_seed, foreign_seeded
 from dapperfl.data import benchmarks
 from dapperfl.data.benchmark import Benchmark, Federation
 from dapperfl.data.checking import check_pictures
@@ -48,9 +48,10 @@ def load_federation(config: Config) -> Federation:
 
 
 def build_net(config: Config, *, num_classes: int, in_channels: int) -> nn.Module:
-    """Build the net with weights that depend on the run's seed alone."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive_seed(config.seed, "net"))
+    """Build the net with weights that depend on the run's seed alone, whoever draws them."""
+    seed = derive_seed(config.seed, "net")
+    with torch.random.fork_rng(devices=[]), foreign_seeded(seed):
+        torch.manual_seed(seed)
         return nets.build(
             config.net.name,
             num_classes=num_classes,
