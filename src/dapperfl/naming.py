@@ -2,10 +2,11 @@
 
 import difflib
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from dapperfl.errors import ConfigError
+from dapperfl.errors import ConfigError, DapperFLError, is_of_memory
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -27,3 +28,17 @@ def load_object(path: str) -> Any:
             f'cannot load "{path}": {error}; it must be package.module:name, importable from here '
             "(install the package, or set PYTHONPATH)"
         ) from error
+
+
+@contextmanager
+def users_code(failed: str) -> Iterator[None]:
+    """Turn what a user's function raises into one line that begins with what has failed."""
+    try:
+        yield
+    except DapperFLError:
+        raise
+    except Exception as error:
+        if is_of_memory(error):
+            raise
+        why = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigError(f"{failed}: {why}; DAPPERFL_DEBUG=1 shows where") from error

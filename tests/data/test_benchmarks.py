@@ -51,6 +51,10 @@ def something_else(root: Path | None) -> str:
     return "stars"
 
 
+def without_files(root: Path | None) -> Benchmark:
+    raise FileNotFoundError("no-such-file")
+
+
 def without_domains(root: Path | None) -> Benchmark:
     return Benchmark("stars", {}, ("a",), (0,), (1,))
 
@@ -86,6 +90,7 @@ def test_a_benchmark_from_outside_is_loaded_with_its_options() -> None:
         ("tests.data.test_benchmarks:absent", {}, "cannot load"),
         ("tests.data.test_benchmarks:without_root", {}, r"cannot be called as load\(root\)"),
         ("tests.data.test_benchmarks:without_domains", {}, "has no domains"),
+        ("tests.data.test_benchmarks:without_files", {}, "loaded: FileNotFoundError: .*no-such"),
         ("tests.data.test_benchmarks:something_else", {}, "returned a str, no Benchmark"),
     ],
 )

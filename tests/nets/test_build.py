@@ -32,6 +32,14 @@ ready = Plain(2)
 number = 3
 def wrong(num_classes):
     return "a net"
+
+def pretrained(num_classes):
+    net = Plain(num_classes)
+    net.load_state_dict(Plain(1000).state_dict())
+    return net
+
+def huge(num_classes):
+    raise MemoryError
 """
 
 
@@ -128,6 +136,7 @@ def test_a_partial_is_a_factory_too(own):
         ("own_nets:number", "is a int; name a class or function"),
         ("own_nets:ready", "is a Plain; name a class or function"),
         ("own_nets:wrong", "returned a str, not a torch.nn.Module"),
+        ("own_nets:pretrained", '"own_nets:pretrained" cannot be built: .* size mismatch'),
         ("no_such_module:net", "No module named 'no_such_module'.*PYTHONPATH"),
         ("broken_nets:net", 'cannot load "broken_nets:net".*invalid syntax'),
         (":net", 'cannot load ":net"'),
@@ -137,3 +146,8 @@ def test_what_cannot_be_built_is_said_in_one_line(own, spec, message):
     with pytest.raises(ConfigError, match=message) as caught:
         nets.build(spec, num_classes=4)
     assert "\n" not in str(caught.value)
+
+
+def test_a_lack_of_memory_is_no_fault_of_the_net(own):
+    with pytest.raises(MemoryError):
+        nets.build(f"{own}:huge", num_classes=4)

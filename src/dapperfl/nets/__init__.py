@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from torch import nn
 
 from dapperfl.errors import ConfigError
-from dapperfl.naming import did_you_mean, load_object
+from dapperfl.naming import did_you_mean, load_object, users_code
 
 __all__ = ["build", "names"]
 
@@ -47,7 +47,9 @@ def build(
         if value < 1:
             raise ConfigError(f'net "{name}": {key} is {value}; it must be at least 1')
     factory = _load(name) if ":" in name else _find(name)
-    net = factory(**_accepted(name, factory, settings))
+    accepted = _accepted(name, factory, settings)
+    with users_code(f'net "{name}" cannot be built'):
+        net = factory(**accepted)
     if not isinstance(net, nn.Module):
         raise ConfigError(
             f'net "{name}" returned a {type(net).__name__}, not a torch.nn.Module; '

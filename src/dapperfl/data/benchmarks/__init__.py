@@ -8,6 +8,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -16,7 +17,7 @@ from dapperfl.data.benchmark import Benchmark
 from dapperfl.data.catalogue import CATALOGUE
 from dapperfl.data.partition.settings import PartitionSettings
 from dapperfl.errors import ConfigError
-from dapperfl.naming import did_you_mean, load_object
+from dapperfl.naming import did_you_mean, load_object, users_code
 
 # Keys of the [data] table that mean the same whatever the pictures are.
 _SHARED = {"benchmark", "root", "options", *(each.name for each in fields(PartitionSettings))}
@@ -89,7 +90,8 @@ def load(name: str, root: Path | None, **asked: Any) -> Benchmark:
         raise ConfigError(
             f'benchmark "{name}" cannot be called as load(root): {error}; options are keyword-only'
         ) from None
-    found = loader(root, **asked)
+    with users_code(f'benchmark "{name}" cannot be loaded') if ":" in name else nullcontext():
+        found = loader(root, **asked)
     if not isinstance(found, Benchmark):
         raise ConfigError(f'benchmark "{name}" returned a {type(found).__name__}, no Benchmark')
     if not found.domains:
