@@ -378,6 +378,7 @@ def test_layers_without_weights_are_refused_until_the_net_has_run():
     [
         (lambda net, x: net.fc(x.flatten(1)), "mat1 and mat2 shapes cannot be multiplied"),
         (lambda net, x: net.missing(x), "no attribute 'missing'"),
+        (lambda net, x: None, "returns a NoneType without tensors; .* must return logits"),
         (lambda net, x: torch.vmap(lambda z: net.fc(z[:, 0, 0]))(x), r"such as torch\.vmap"),
     ],
 )

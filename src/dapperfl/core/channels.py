@@ -260,6 +260,11 @@ def _first_look(net: nn.Module, trace: Trace, batch: Tensor) -> object:
             f'the net makes "{name}" while it runs; make it in the constructor, or run the net '
             "once on a batch before you hand it over"
         )
+    if next(tensors_in(out), None) is None:
+        raise TraceError(
+            f"the net returns a {type(out).__name__} without tensors; forward() must return "
+            "logits, (batch, classes)"
+        )
     if all(trace.shadow(tensor) is None for tensor in tensors_in(out)):
         raise TraceError(
             "the net's output does not depend on its input, or by way of calls that cannot be "
