@@ -418,6 +418,42 @@ def test_a_hook_that_copies_of_the_net_share_is_named():
         ChannelGraph.trace(net, torch.ones(1, 3, 8, 8))
 
 
+class Noted(zoo.ResNet):
+    def get_extra_state(self):
+        return {"version": 2}
+
+
+class Filtered(zoo.ResNet):
+    def state_dict(self, *args, **kwargs):
+        return {n: t for n, t in super().state_dict(*args, **kwargs).items() if n != "fc.bias"}
+
+
+@pytest.mark.parametrize(
+    ("cls", "why"),
+    [
+        (Noted, 'has "_extra_state", .* keep it in a buffer'),
+        (Filtered, 'lacks the parameter "fc.bias"'),
+    ],
+)
+def test_a_state_that_is_not_the_parameters_and_buffers_is_refused(cls, why):
+    with pytest.raises(TraceError, match=why):
+        trace(cls())
+
+
+def test_a_net_that_copies_itself_is_refused():
+    class Copies(zoo.ResNet):
+        def __deepcopy__(self, memo):
+            twin = Copies()
+            twin.load_state_dict(self.state_dict())
+            return twin
+
+    with pytest.raises(TraceError, match=r"copies itself in its own way \(__deepcopy__\)"):
+        trace(Copies())
+    net = zoo.PreActResNet()
+    graph = ChannelGraph.trace(torch.fx.symbolic_trace(net), net.example())  # copies as it should
+    assert sizes(graph) == sizes(trace(net))
+
+
 def test_a_net_that_cannot_be_copied_is_refused():
     net = zoo.ResNet()
     vars(net)["lock"] = threading.Lock()

@@ -191,15 +191,44 @@ def _check_parts(net: nn.Module) -> None:
                 f'"{name}" is complex, and only real tensors are averaged; keep its real and '
                 "imaginary parts on a last axis of 2, and use torch.view_as_complex in forward()"
             )
+    _check_state(net)
+
+
+def _check_state(net: nn.Module) -> None:
+    """Refuse a net whose state is not its parameters and buffers: that is what is sent and cut."""
+    own, state = dict(named_tensors(net)), net.state_dict()
+    for name in [name for name in state if name not in own]:
+        raise TraceError(
+            f'state_dict() has "{name}", which is no parameter or buffer of the net; keep it in a '
+            "buffer, and remove what adds or renames entries (get_extra_state, hooks)"
+        )
+    for name in [name for name, _ in net.named_parameters() if name not in state]:
+        raise TraceError(
+            f'state_dict() lacks the parameter "{name}", so that nobody could send it; keep it in, '
+            "with requires_grad=False if it is not to learn"
+        )
 
 
 def _own_copy(net: nn.Module) -> nn.Module:
+    """Copy a net as a cut does, with tensors of our making in the places of its own."""
+    memo: dict[int, object] = {}
+    for _, tensor in named_tensors(net):
+        ours = tensor.detach().clone()
+        is_parameter = isinstance(tensor, nn.Parameter)
+        memo[id(tensor)] = nn.Parameter(ours, tensor.requires_grad) if is_parameter else ours
+    given = {id(ours) for ours in memo.values()}
     try:
-        return copy_net(net)
+        twin = copy_net(net, memo)
     except (TypeError, RuntimeError) as error:
         raise TraceError(
             f"the net cannot be copied: {first_line(error)}; every device needs one of its own"
         ) from error
+    if any(id(tensor) not in given for _, tensor in named_tensors(twin)):
+        raise TraceError(
+            "the net copies itself in its own way (__deepcopy__), but devices need smaller copies; "
+            "remove that method"
+        )
+    return twin
 
 
 def _watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
