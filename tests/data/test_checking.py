@@ -1,16 +1,45 @@
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from dapperfl.core.messages import Device
-from dapperfl.data.benchmark import Examples, Federation
-from dapperfl.data.checking import check_pictures
+from dapperfl.data.benchmark import Benchmark, Domain, Examples, Federation
+from dapperfl.data.checking import check_parts, check_pictures
 from dapperfl.errors import DataError
 
 GOOD = Examples(torch.zeros(4, 3, 8, 8, dtype=torch.uint8), torch.arange(4) % 2)
 DEVICES = (Device(0, "sea", 0.0, 4), Device(1, "land", 0.0, 4))
 WORLD = Federation(DEVICES, {0: GOOD, 1: GOOD}, {"ice": GOOD}, ("a", "b"), (0.5,), (0.2,) * 3)
+
+
+MADE: Any = Examples  # of whatever a user has
+BENCHMARK = Benchmark("own", {"sea": Domain(GOOD, GOOD, 4)}, ("a", "b"), (0.5,), (0.2,))
+
+
+@pytest.mark.parametrize(
+    ("examples", "message"),
+    [
+        (replace(GOOD, labels=GOOD.labels[:3]), "there are 4 images and 3 labels"),
+        (MADE(GOOD.images.numpy(), GOOD.labels), "images are a ndarray, not a tensor"),
+        (MADE(GOOD.images, GOOD.labels.tolist()), "labels are a list, not a tensor"),
+        ((GOOD.images, GOOD.labels), "expected Examples.* not a tuple"),
+    ],
+)
+def test_pictures_that_cannot_be_dealt_out_are_named(examples: Any, message: str) -> None:
+    check_parts(BENCHMARK)
+    with pytest.raises(DataError, match=f"^training pictures of sea: {message}"):
+        check_parts(replace(BENCHMARK, domains={"sea": Domain(examples, GOOD, 4)}))
+    with pytest.raises(DataError, match=f"^test pictures of sea: {message}"):
+        check_parts(replace(BENCHMARK, domains={"sea": Domain(GOOD, examples, 4)}))
+
+
+def test_domains_have_names_and_means_are_for_each_channel() -> None:
+    with pytest.raises(DataError, match="domain 1: its name is a int, not a text"):
+        check_parts(replace(BENCHMARK, domains={1: BENCHMARK.domains["sea"]}))  # type: ignore[dict-item]
+    with pytest.raises(DataError, match=r"mean = 0\.5: expected a tuple"):
+        check_parts(replace(BENCHMARK, mean=0.5))  # type: ignore[arg-type]
 
 
 def test_what_is_right_passes_also_where_devices_are_elsewhere() -> None:

@@ -1,11 +1,42 @@
 """Pictures of somebody's own making, looked at before anything is trained on them."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from dapperfl.data.benchmark import Examples, Federation
+from dapperfl.data.benchmark import Benchmark, Examples, Federation
 from dapperfl.errors import DataError
+
+
+def check_parts(found: Benchmark) -> None:
+    """Refuse what could not be dealt out, or only a part of it.
+
+    Raises:
+        DataError: names the first thing that is wrong, and where.
+    """
+    for name, domain in found.domains.items():
+        if not isinstance(name, str):
+            raise DataError(f"domain {name!r}: its name is a {type(name).__name__}, not a text")
+        for split, examples in (("training", domain.train), ("test", domain.test)):
+            if wrong := _what_cannot_be_dealt(examples):
+                raise DataError(f"{split} pictures of {name}: {wrong}")
+    for what in ("mean", "std"):
+        value: Any = getattr(found, what)
+        if not isinstance(value, tuple | list):
+            raise DataError(f"{what} = {value}: expected a tuple, a number for each channel")
+
+
+def _what_cannot_be_dealt(examples: object) -> str | None:
+    if not isinstance(examples, Examples):
+        return f"expected Examples(images, labels), not a {type(examples).__name__}"
+    for what in ("images", "labels"):
+        value: Any = getattr(examples, what)
+        if not isinstance(value, Tensor):
+            return f"{what} are a {type(value).__name__}, not a tensor; torch.as_tensor makes one"
+    images, labels = examples.images.shape[:1].numel(), examples.labels.shape[:1].numel()
+    return None if images == labels else f"there are {images} images and {labels} labels"
 
 
 def check_pictures(world: Federation) -> None:
