@@ -262,6 +262,13 @@ def test_a_run_is_not_continued_with_other_settings(
     assert message in str(caught.value)
 
 
+def test_an_option_that_begins_like_the_folders_is_a_setting_of_its_own(toy, tmp_path):
+    rooted = "data=tests.lab.toy_world:load_rooted"
+    _interrupt(toy(rooted, "data.root_light=0.4"), tmp_path / "cut", 1)
+    with pytest.raises(ConfigError, match=r"data\.root_light = 0\.5, but the run was started"):
+        run(toy(rooted, "data.root_light=0.5"), tmp_path / "cut", resume=True)
+
+
 def test_a_run_is_not_continued_on_other_pictures(toy, tmp_path, monkeypatch):
     config = toy("data=tests.lab.toy_world:load_sized")
     _interrupt(config, tmp_path / "cut", 1)

@@ -103,3 +103,11 @@ def test_a_repeated_seed_counts_once(tmp_path):
     [group] = grouped(load_runs([tmp_path]))
     assert group.mark("last").count == 1
     assert group.mark("last").mean == 20
+
+
+def test_an_option_that_begins_like_the_folders_splits_a_group(tmp_path):
+    rooted = "data=tests.lab.toy_world:load_rooted"
+    write_run(tmp_path / "a", rooted, "data.root_light=0.4")
+    write_run(tmp_path / "b", rooted, "data.root_light=0.5", "seed=1")
+    labels = [group.label for group in grouped(load_runs([tmp_path]))]
+    assert labels == [f"dapperfl:default data.root_light={light}" for light in (0.4, 0.5)]

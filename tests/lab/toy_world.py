@@ -32,3 +32,8 @@ def load_sized(root: Path | None, *, number: int = 64) -> Benchmark:
     """Make it with another number of pictures."""
     domain = Domain(_examples("dark", number, 0), _examples("dark", 21, 0), number)
     return replace(load(root), domains={"dark": domain})
+
+
+def load_rooted(root: Path | None, *, root_light: float = 0.4) -> Benchmark:
+    """Make it with an option whose name begins like that of the folder."""
+    return replace(load(root), mean=(root_light,) * 3)

@@ -20,7 +20,7 @@ from dapperfl.data.benchmarks import naming_keys
 from dapperfl.errors import CheckpointError, ConfigError
 from dapperfl.lab.build import build, files_mark
 from dapperfl.lab.config import Config, DataConfig, to_keys, to_table
-from dapperfl.lab.fields import show
+from dapperfl.lab.fields import is_among, show
 from dapperfl.lab.folder import (
     RunFolder,
     explained,
@@ -211,7 +211,7 @@ def check_same_run(stored: Config, asked: Config) -> None:
     """Refuse to continue a run with settings that would have changed its past."""
     old, new = to_keys(stored), to_keys(asked)
     for key in old | new:
-        if old.get(key) != new.get(key) and not key.startswith(_MAY_CHANGE):
+        if old.get(key) != new.get(key) and not is_among(key, _MAY_CHANGE):
             raise ConfigError(
                 f"{key} = {show(new.get(key))}, but the run was started with {show(old.get(key))}; "
                 "--resume may change how long and how fast a run is, not what it computes; "

@@ -6,7 +6,7 @@ Nothing here knows a key by name: type hints say what a value may be (ranges: `s
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -157,6 +157,11 @@ def show(value: Any) -> str:
             return text
         case _:
             return str(value)
+
+
+def is_among(key: str, names: Iterable[str]) -> bool:
+    """Tell whether a dotted key is one of these, or in a table of these ("engine.")."""
+    return any(key.startswith(each) if each.endswith(".") else key == each for each in names)
 
 
 def unknown_key(key: str, name: str, known: Sequence[str]) -> ConfigError:

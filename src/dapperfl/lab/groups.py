@@ -9,7 +9,7 @@ from statistics import fmean, stdev
 from typing import Any, Literal
 
 from dapperfl.data import benchmarks
-from dapperfl.lab.fields import show
+from dapperfl.lab.fields import is_among, show
 from dapperfl.lab.gather import Run
 from dapperfl.lab.summary import marks
 
@@ -142,5 +142,5 @@ def _identity(run: Run) -> dict[str, str]:
     return {
         key: show(value).strip('"')
         for key, value in run.settings.items()
-        if key != "seed" and (key in relevant or not key.startswith(_IRRELEVANT))
+        if key != "seed" and (key in relevant or not is_among(key, _IRRELEVANT))
     }

@@ -62,6 +62,12 @@ def test_two_folders_of_pictures_are_two_data_sets():
     assert folders[0] != folders[1]
 
 
+def test_an_option_that_begins_like_the_folders_is_part_of_an_id():
+    rooted = "data=tests.lab.toy_world:load_rooted"
+    ids = {_plan("fedavg", rooted, f"data.root_light={x}")[0].id for x in (0.4, 0.5)}
+    assert len(ids) == 2
+
+
 @pytest.mark.parametrize("setting", ["data.reserve=5", "method.dense=batches"])
 def test_a_young_setting_is_part_of_an_id_once_it_changes_something(setting):
     assert _plan("dapperfl", setting)[0].id != _plan("dapperfl")[0].id

@@ -216,3 +216,11 @@ def test_a_study_of_one_folder_is_not_continued_on_another(made_up, tmp_path):
     search(tmp_path / "o", here, trials=1)
     with pytest.raises(ConfigError, match=r'data\.root = "there", but the study was begun with'):
         search(tmp_path / "o", there, trials=1)
+
+
+def test_a_study_is_not_continued_with_another_option_of_its_pictures(made_up, tmp_path):
+    rooted = ["data=tests.lab.toy_world:load_rooted", "rounds=3"]
+    one, other = (resolve(None, [*rooted, f"data.root_light={light}"]) for light in (0.4, 0.5))
+    search(tmp_path / "o", one, trials=1)
+    with pytest.raises(ConfigError, match=r"data\.root_light = 0\.5, but the study was begun with"):
+        search(tmp_path / "o", other, trials=1)

@@ -14,7 +14,7 @@ from dapperfl.data import benchmarks
 from dapperfl.errors import ConfigError
 from dapperfl.lab.compare.variants import Variant, check_settings
 from dapperfl.lab.config import Config, to_keys
-from dapperfl.lab.fields import show
+from dapperfl.lab.fields import is_among, show
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ def _digest(config: Config, but: tuple[str, ...]) -> str:
     keys = {
         key: value
         for key, value in to_keys(config).items()
-        if (key in relevant or not key.startswith(but)) and later.get(key, _NEVER) != value
+        if (key in relevant or not is_among(key, but)) and later.get(key, _NEVER) != value
     }
     text = json.dumps(keys, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:10]

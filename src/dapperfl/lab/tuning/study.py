@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dapperfl.data import benchmarks
 from dapperfl.errors import CheckpointError, ConfigError
 from dapperfl.lab.config import to_keys
-from dapperfl.lab.fields import show
+from dapperfl.lab.fields import is_among, show
 from dapperfl.lab.tuning.judging import Broken, Done, Step
 from dapperfl.lab.tuning.sampling import propose
 from dapperfl.lab.tuning.space import Choice, with_values
@@ -91,7 +91,7 @@ class Study:
             return
         named = benchmarks.naming_keys(self.plan.config.data.benchmark)
         for key in then | now:
-            may_change = key.startswith(_MAY_CHANGE) and key not in named
+            may_change = is_among(key, _MAY_CHANGE) and key not in named
             if then.get(key) != now.get(key) and not may_change:
                 raise ConfigError(
                     f"{key} = {show(now.get(key))}, but the study was begun with "
