@@ -189,6 +189,32 @@ def test_other_folders_are_left_alone(made_up, tmp_path):
         search(out)
 
 
+def test_a_study_that_cannot_be_written_any_more_is_one_line(made_up, tmp_path):
+    def spoil(event):
+        if isinstance(event, Progress) and event.number == 1:
+            (tmp_path / STUDY).write_text("as if the disk were full " * 10_000)
+
+    with pytest.raises(CheckpointError) as caught:
+        search(tmp_path, show=spoil)
+    said = "file is not a database; when that is solved, the same command goes on"
+    assert str(caught.value) == f"cannot read or write {tmp_path / STUDY}: {said}"
+
+
+def test_a_study_that_cannot_be_opened_says_why(made_up, tmp_path):
+    (tmp_path / STUDY).mkdir()
+    with pytest.raises(CheckpointError) as caught:
+        search(tmp_path)
+    assert f"cannot read or write {tmp_path / STUDY}: unable to open database file; when" in str(
+        caught.value
+    )
+
+
+def test_a_folder_that_cannot_be_written_names_no_option_that_tune_lacks(made_up, tmp_path):
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(CheckpointError, match=r"\.lock: Is a directory; choose another --out$"):
+        search(tmp_path)
+
+
 @pytest.mark.parametrize("wrong", [{"trials": 0}, {"workers": 0}])
 def test_numbers_below_one_are_refused(made_up, tmp_path, wrong):
     with pytest.raises(ConfigError, match="= 0: expected at least 1"):

@@ -94,7 +94,8 @@ def _search(config: Config, plan: Plan, out: Path, extent: _Extent, show: Show) 
             write_results(best, [each.key for each in plan.space], trials, out)
 
     _refuse_other_folder(out)
-    with RunFolder(out).held(), opened_study(plan, out / STUDY) as study:
+    held = RunFolder(out).held("choose another --out")  # there is no --resume here
+    with held, opened_study(plan, out / STUDY) as study:
         with crew(extent.workers, plan.config) as hands:
             _Search(study, hands, show, write).run(extent.trials)
         found = study.trials()

@@ -45,24 +45,40 @@ def opened_study(plan: Plan, path: Path) -> Iterator["Study"]:
     """Open a study, new or to be continued.
 
     Raises:
-        CheckpointError: the file is no study.
+        CheckpointError: the file is no study, or cannot be read or written, now or later.
         ConfigError: the study was begun with other settings.
     """
     import optuna
-    from sqlalchemy.exc import DatabaseError
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import DatabaseError, OperationalError
 
     try:
         storage = optuna.storages.RDBStorage(
             f"sqlite:///{path}",
             engine_kwargs={"connect_args": {"timeout": _SECONDS_FOR_A_LOCK}},
         )
+    except OperationalError as error:
+        raise _unusable(path, error) from error
     except (DatabaseError, RuntimeError) as error:
-        raise CheckpointError(f"{path} is no study of this Optuna: {error}") from error
+        raise CheckpointError(f"{path} is no study of this Optuna: {_in_short(error)}") from error
     try:
         yield Study(plan, storage)
+    except StorageInternalError as error:  # with what the database said as its cause
+        raise _unusable(path, error.__cause__ or error) from error
     finally:
         storage.remove_session()
         storage.engine.dispose()
+
+
+def _unusable(path: Path, error: BaseException) -> CheckpointError:
+    """Say of a full disk, or of a file that may not be written, how to go on."""
+    remedy = "when that is solved, the same command goes on"
+    return CheckpointError(f"cannot read or write {path}: {_in_short(error)}; {remedy}")
+
+
+def _in_short(error: BaseException) -> object:
+    """Return what the database itself said, without the statement it was asked."""
+    return getattr(error, "orig", error)
 
 
 class Study:
