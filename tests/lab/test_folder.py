@@ -26,9 +26,26 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space"):
+    with pytest.raises(OSError, match=r"No space.*summary\.json"):
         write_atomically(path, b"new")
     assert path.read_bytes() == b"old"
+    assert os.listdir(tmp_path) == ["summary.json"]  # half a file would keep the disk full
+
+
+def test_two_processes_can_write_the_same_file_at_once(tmp_path, monkeypatch):
+    path = tmp_path / "compare.csv"
+    sync, own = os.fsync, os.getpid()
+
+    def another_comes_first(file):
+        monkeypatch.setattr(os, "fsync", sync)
+        monkeypatch.setattr(os, "getpid", lambda: own + 1)
+        write_atomically(path, b"other")
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", another_comes_first)
+    write_atomically(path, b"mine")
+    assert path.read_bytes() == b"mine"
+    assert os.listdir(tmp_path) == ["compare.csv"]
 
 
 def test_what_a_killed_write_left_does_not_make_a_folder_used(tmp_path):

@@ -4,7 +4,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,14 +115,22 @@ def explained(folder: Path, remedy: str | None = None) -> Iterator[None]:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file in one step: whoever reads it sees all of the old or all of the new."""
+    """Replace a file in one step: whoever reads it sees all of the old or all of the new.
+
+    Several processes may write the same file at once: the last one wins.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.part")
-    with unfinished.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with unfinished.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(path)
+    except OSError as error:  # a full disk does not say which file it was
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # the new name must survive a power cut as well

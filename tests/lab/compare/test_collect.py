@@ -132,3 +132,5 @@ def test_a_damaged_log_is_named(tmp_path, text):
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(CheckpointError, match=r"t\.json .*; remove it"):
         origin(tmp_path / "t.json")
+    with pytest.raises(CheckpointError, match=r"t\.json .*; remove it"):
+        Log.begin(tmp_path / "t.json", "a command that would take hours")

@@ -24,6 +24,7 @@ class Log:
     @classmethod
     def begin(cls, path: Path, command: str) -> "Log":
         """Start an entry; it reaches the disk with its first run."""
+        origin(path)  # a damaged one is named before anything is run, not after all of it
         began = datetime.now(UTC).isoformat(timespec="seconds")
         entry = {"command": command, "began": began, "runs": 0, "machine": machine()}
         return cls(path, entry | versions(), read_log(path))
