@@ -1,5 +1,6 @@
 """The command line: what it prints, and with which code it ends."""
 
+import io
 import logging
 import os
 import re
@@ -12,8 +13,8 @@ import pytest
 import typer.testing
 from tests.lab.conftest import TOY
 
-from dapperfl import __version__, methods
-from dapperfl.cli import app
+from dapperfl import __version__, environment, methods
+from dapperfl.cli import app, main
 from dapperfl.lab import experiment
 from dapperfl.lab.config import Config
 from dapperfl.lab.loading import load_run
@@ -178,6 +179,25 @@ def test_too_little_memory_is_one_line_and_a_mistake_in_the_code_is_not(cli, mon
     if kind is RuntimeError:
         words = "a mistake"
         assert isinstance(cli("run", *SMALL, "--out", "r").exception, RuntimeError)
+
+
+def test_names_that_the_terminal_cannot_show_are_escaped(monkeypatch):
+    monkeypatch.setattr(environment, "prepare", lambda: None)
+    shown = io.BytesIO()
+    screen = io.TextIOWrapper(shown, "latin-1")
+    monkeypatch.setattr(sys, "stdout", screen)
+    monkeypatch.setattr(sys, "argv", ["dapperfl", "show-config", "--set", "data.root=a–ö"])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 0
+    screen.flush()
+    assert r'root = "a\u2013ö"' in shown.getvalue().decode("latin-1")
+
+
+def test_a_name_of_bytes_that_are_no_text_is_one_line(cli):
+    result = cli("run", *SMALL, "--set", "data.root=gr\udcf6", "--out", "r")
+    said = r"error: a name has bytes that are no text here ('\udcf6'); use another name"
+    assert _error(result, 1) == said
 
 
 def test_debugging_shows_the_traceback(cli, monkeypatch):

@@ -13,7 +13,7 @@ import typer
 
 from dapperfl import __version__, environment
 from dapperfl.cli import compare, data, deploy, join, report, reproduce, tune
-from dapperfl.cli.border import border, stop
+from dapperfl.cli.border import border, show_anything, stop
 from dapperfl.cli.options import ConfigFile, Settings, new_folder, run_config
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ class Kind(StrEnum):
 def main() -> None:
     """Run the command line."""
     environment.prepare()  # before the commands import torch
+    show_anything()
     app(prog_name="dapperfl")
 
 

@@ -1,5 +1,6 @@
 """The border of the process: errors become one line and an exit code, notes go to stderr."""
 
+import io
 import logging
 import os
 import sys
@@ -29,14 +30,31 @@ def border(*, interrupted: str = "interrupted; nothing was written") -> Iterator
         # Whoever read our output has gone; Python would complain again when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
-    except (DapperFLError, OSError) as error:
-        if os.environ.get("DAPPERFL_DEBUG"):
+    except (DapperFLError, OSError, UnicodeEncodeError) as error:
+        said = _said(error)
+        if said is None or os.environ.get("DAPPERFL_DEBUG"):
             raise
-        stop(f"error: {error}", 2 if isinstance(error, ConfigError) else 1)
+        stop(f"error: {said}", 2 if isinstance(error, ConfigError) else 1)
     except (MemoryError, RuntimeError) as error:
         if not is_of_memory(error) or os.environ.get("DAPPERFL_DEBUG"):
             raise
         stop(f"error: too little memory: {error}; what is on the disk stays", 1)
+
+
+def _said(error: Exception) -> str | None:
+    """Return the line that people see; None if the error is a mistake in the code."""
+    if not isinstance(error, UnicodeEncodeError):
+        return str(error)
+    wrong = error.object[error.start : error.end]
+    if not all("\udc80" <= letter <= "\udcff" for letter in wrong):  # as Python reads such bytes
+        return None
+    return f"a name has bytes that are no text here ({wrong!a}); use another name"
+
+
+def show_anything() -> None:
+    """Escape what the terminal's encoding lacks: a name of a domain is no reason to end a run."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def stop(text: str, code: int) -> NoReturn:
