@@ -152,6 +152,25 @@ def test_a_round_without_anyone_keeps_the_global_model():
     assert math.isnan(second.loss)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Standing(FedAvg):
+    """Forgets to say that a round is over, or to return anything at all."""
+
+    silent: bool = False
+
+    def update(self, server, updates):
+        after = super().update(server, updates)
+        return None if self.silent else replace(server, model=after.model)
+
+
+@pytest.mark.parametrize(("silent", "found"), [(False, "that of round 0"), (True, "None")])
+def test_a_method_that_does_not_advance_is_told_instead_of_running_for_ever(silent, found):
+    rounds = simulator(Standing(silent=silent)).rounds()
+    told = rf"Standing\.update must return the state of round 1, .*, not {found}"
+    with pytest.raises(RunError, match=told):
+        next(rounds)
+
+
 def test_three_rounds_without_anyone_end_the_run():
     world = simulator(Failing(broken=(0, 1, 2), from_round=2), rounds=9)
     records = world.rounds()

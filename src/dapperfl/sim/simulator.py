@@ -221,7 +221,7 @@ class Simulator:
         if self.method.restyle:
             updates = without_style(updates, looks)
         first = list(islice(updates, 1))
-        after = self.method.update(server, _rejoined(first, updates)) if first else server
+        after = self._updated(server, _rejoined(first, updates)) if first else server
         if len(tally.present) < self.min_replies:
             after = server.advance(server.weights)
             logger.warning("%s took part in round %d: the model stays", self._few, after.round_num)
@@ -235,6 +235,17 @@ class Simulator:
         after = remembering(after, looks)
         share = self.method.averaging
         return after.averaged(server.mean, share) if share else after
+
+    def _updated(self, server: ServerState, updates: Iterator[ClientUpdate]) -> ServerState:
+        """Let the method fold what came; a round that does not count would come again for ever."""
+        after = self.method.update(server, updates)
+        if isinstance(after, ServerState) and after.round_num == server.round_num + 1:
+            return after
+        found = f"that of round {after.round_num}" if isinstance(after, ServerState) else after
+        raise RunError(
+            f"{type(self.method).__name__}.update must return the state of round "
+            f"{server.round_num + 1}, as server.advance(weights) does, not {found}"
+        )
 
     @property
     def _few(self) -> str:
