@@ -52,6 +52,21 @@ def test_a_method_from_outside_is_loaded_by_path(tmp_path, monkeypatch):
     sys.modules.pop("outside_method", None)
 
 
+@pytest.mark.parametrize("field", ["softness: float = setting(0.1, 'help')", "mu = 0.5"])
+def test_fields_of_a_class_without_its_decorator_are_refused(tmp_path, monkeypatch, field):
+    name = f"plain_{field[:2]}"
+    (tmp_path / f"{name}.py").write_text(
+        "from dapperfl.methods.fedprox import FedProx\nfrom dapperfl.settings import setting\n"
+        f"class Mine(FedProx):\n    {field}\nclass Quiet(FedProx): pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    told = r"Mine\.(softness|mu) has no effect; write @dataclass\(frozen=True, kw_only=True\)"
+    with pytest.raises(ConfigError, match=told):
+        methods.load(f"{name}:Mine")
+    assert methods.load(f"{name}:Quiet").__name__ == "Quiet"  # it has no fields of its own
+    sys.modules.pop(name, None)
+
+
 def test_an_unknown_preset_is_named():
     with pytest.raises(ConfigError, match='unknown preset "papr" of DapperFL'):
         DapperFL.from_preset("papr")

@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import pkgutil
+from dataclasses import Field, fields
 
 from dapperfl.errors import ConfigError
 from dapperfl.methods.base import Method
@@ -21,6 +22,7 @@ def load(name: str) -> type[Method]:
         if not _is_method(found):
             raise ConfigError(f'"{name}" is not a subclass of dapperfl.methods.base.Method')
         method: type[Method] = found
+        _check_decorated(name, method)
         return method
     if name not in names():
         raise ConfigError(f'unknown method "{name}"{did_you_mean(name, names())}')
@@ -30,6 +32,19 @@ def load(name: str) -> type[Method]:
         raise ConfigError(f"{module.__name__} must define one Method, not {len(own)}")
     method = own[0]
     return method
+
+
+def _check_decorated(name: str, kind: type[Method]) -> None:
+    """Refuse fields that nobody reads: a class without its decorator has those of its parents."""
+    known = {each.name for each in fields(kind)}
+    for part in kind.__mro__:
+        own = {} if "__dataclass_fields__" in vars(part) else vars(part)
+        lost = [key for key, value in own.items() if key in known or isinstance(value, Field)]
+        if lost:
+            raise ConfigError(
+                f'"{name}": {part.__name__}.{lost[0]} has no effect; write '
+                f"@dataclass(frozen=True, kw_only=True) above class {part.__name__}"
+            )
 
 
 def _is_method(value: object) -> bool:
