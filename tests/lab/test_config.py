@@ -1,6 +1,6 @@
 """Configs and TOML are two spellings of one thing."""
 
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, make_dataclass
 
 import pytest
 import torch
@@ -23,6 +23,7 @@ from dapperfl.lab.config import (
 from dapperfl.lab.deploy import DeployConfig
 from dapperfl.lab.fields import show
 from dapperfl.lab.resolve import resolve
+from dapperfl.methods.fedavg import FedAvg
 from dapperfl.runtime.guard import GuardSettings
 from dapperfl.runtime.optimiser import TrainSettings
 
@@ -160,6 +161,17 @@ def test_configs_are_frozen():
 def test_a_method_from_outside_is_loaded_by_its_path():
     config = from_table({"method": {"name": "dapperfl.methods.fedavg:FedAvg"}})
     assert type(config.method.build()) is methods.load("fedavg")
+
+
+@pytest.mark.parametrize(
+    ("hint", "told"),
+    [(list[int], "a type that no config file can hold"), (int, "a whole number")],
+)
+def test_a_field_that_could_not_be_read_back_is_refused_before_a_run(monkeypatch, hint, told):
+    own = make_dataclass("Own", [("kinds", hint, 0.5)], bases=(FedAvg,), frozen=True, kw_only=True)
+    monkeypatch.setattr(methods, "load", lambda _: own)
+    with pytest.raises(ConfigError, match=f"method.kinds = 0.5: expected {told}"):
+        MethodConfig(name="own:Own")
 
 
 def test_auto_takes_the_cpu_where_there_is_no_gpu(monkeypatch):

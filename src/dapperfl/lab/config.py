@@ -42,6 +42,9 @@ class MethodConfig:
         """Complete the fields from the preset, so that equal configs compare equal."""
         method = self._resolve()
         values = {each.name: getattr(method, each.name) for each in fields(method)}
+        hints = get_type_hints(type(method))
+        for name, value in values.items():  # a run folder must be readable once it is written
+            convert(value, hints[name], f"method.{name}")
         object.__setattr__(self, "fields", values)
 
     def _resolve(self) -> Method:
