@@ -5,8 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 INSTALL := -c constraints.txt -e ".[dev]"
 PYTHONS := python3.11 python3.12 python3
-# One torch thread per pytest worker: two workers already fill two cores.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
+# One torch thread per pytest worker: two workers already fill two cores. Each gets half of the tests,
+# and takes over what the other one has left.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 # After a failed pytest: pass its status on, and explain the one that says "nothing to do".
 NONE_FOUND = status=$$?; \
   [ $$status -ne 5 ] || echo "make test-all: no $(1) test was found; is the marker gone?" >&2; \
