@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.core.counting import work_of
 from tests.core.made import Made, conv
 from tests.core.zoo_attention import ATTENTIVE_NETS, PositionNorms
-from tests.core.zoo_cuts import GRAPHS, ZOO, build, draw, smallest
+from tests.core.zoo_cuts import ZOO, build, draw, graph_of, smallest
 from tests.tiny import tiny_graph, tiny_net
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
@@ -139,7 +139,7 @@ def test_no_budget_is_ever_exceeded(rho, multiple):
 
 @pytest.mark.parametrize("cls", ZOO, ids=[cls.__name__ for cls in ZOO])
 def test_no_net_exceeds_its_budget_whatever_ties_its_channels(cls):
-    graph = GRAPHS[cls]
+    graph = graph_of(cls)
     for rho, multiple in itertools.product(RHOS, (1, 8)):
         try:
             submodel = random_scores(graph, generator(1)).top(rho, multiple=multiple)
@@ -160,7 +160,7 @@ def test_training_flops_are_those_torch_counts(rho):
 
 @pytest.mark.parametrize("cls", ZOO, ids=[cls.__name__ for cls in ZOO])
 def test_costs_are_those_torch_counts_whatever_the_net_and_the_cut(cls):
-    graph = GRAPHS[cls]
+    graph = graph_of(cls)
     for submodel in (graph.full(), draw(graph, 3), smallest(graph)):
         net = build(cls)
         small = submodel.shrink(net).eval()
@@ -182,7 +182,7 @@ def test_costs_of_the_shelf_are_those_torch_counts(name):
 
 @pytest.mark.parametrize("cls", ATTENTIVE_NETS, ids=[cls.__name__ for cls in ATTENTIVE_NETS])
 def test_a_budget_weighs_all_macs(cls):
-    graph = GRAPHS[cls]
+    graph = graph_of(cls)
     for submodel in (graph.full(), draw(graph, 3), smallest(graph)):
         counts = {group: len(submodel.channels(group)) for group in graph.groups}
         price = cost(submodel)
@@ -190,7 +190,7 @@ def test_a_budget_weighs_all_macs(cls):
 
 
 def test_a_norm_of_positions_works_once_for_each_kept_channel():
-    graph = GRAPHS[PositionNorms]
+    graph = graph_of(PositionNorms)
     submodel = graph.full().from_lists(graph, {"conv1": [1, 4], "conv2": [0]})
     norms = [layer for layer in graph.arithmetic if layer.norm]
     assert [layer.positions for layer in norms] == [8, 6]

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.core.zoo_cuts import GRAPHS, ZOO, build, draw
+from tests.core.zoo_cuts import ZOO, build, draw, graph_of
 from tests.tiny import tiny_graph, tiny_net
 
 from dapperfl.core.aggregation import CoverageMean, RecoveredMean, WeightedSums
@@ -26,16 +26,16 @@ def assert_equal(ours: State, theirs: State) -> None:
 @every_net
 def test_a_flat_cut_is_the_plain_cut(cls):
     state = build(cls).state_dict()
-    submodel = draw(GRAPHS[cls], 3)
+    submodel = draw(graph_of(cls), 3)
     assert_equal(submodel.slice(state, flat=True), submodel.slice(state, flat=False))
-    parameters = {name: state[name] for name in GRAPHS[cls].parameters}  # such as momentum
+    parameters = {name: state[name] for name in graph_of(cls).parameters}  # such as momentum
     assert_equal(submodel.slice(parameters, flat=True), submodel.slice(parameters, flat=False))
 
 
 @every_net
 @pytest.mark.parametrize("kind", ["paper", "gated", "zero", "coverage"])
 def test_a_flat_fold_is_the_plain_fold(cls, kind):
-    net, graph = build(cls), GRAPHS[cls]
+    net, graph = build(cls), graph_of(cls)
     reference = net.state_dict()
 
     def folded(flat: bool) -> State:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.core.zoo import MobileNetV2, ResNet
-from tests.core.zoo_cuts import GRAPHS, ZOO, build, draw, loss_of, run, smallest
+from tests.core.zoo import GroupNormResNet, MobileNetV2, ResNet
+from tests.core.zoo_cuts import ZOO, build, draw, graph_of, loss_of, run, smallest
 from torch import nn
 
 from dapperfl.core.calls import tensors_in
@@ -71,17 +71,17 @@ def check_masked_is_shrunk(cls, submodel):
 @every_net
 @pytest.mark.parametrize("scope", ["all", "inner"])
 def test_a_masked_net_is_the_shrunk_net(cls, scope):
-    check_masked_is_shrunk(cls, draw(GRAPHS[cls], 0, scope))
+    check_masked_is_shrunk(cls, draw(graph_of(cls), 0, scope))
 
 
 @every_net
 def test_a_masked_net_is_the_shrunk_net_with_one_bundle_of_each_group(cls):
-    check_masked_is_shrunk(cls, smallest(GRAPHS[cls]))
+    check_masked_is_shrunk(cls, smallest(graph_of(cls)))
 
 
 @every_net
 def test_a_masked_net_is_the_shrunk_net_at_every_reachable_budget(cls):
-    graph = GRAPHS[cls]
+    graph = graph_of(cls)
     for rho in (0.2, 0.5):
         try:
             submodel = random_scores(graph, generator(5)).top(rho, multiple=4)
@@ -96,13 +96,13 @@ def test_a_masked_net_is_the_shrunk_net_at_every_reachable_budget(cls):
     cls=st.sampled_from(ZOO), seed=st.integers(0, 10**6), scope=st.sampled_from(["all", "inner"])
 )
 def test_a_masked_net_is_the_shrunk_net_for_any_kept_channels(cls, seed, scope):
-    check_masked_is_shrunk(cls, draw(GRAPHS[cls], seed, scope))
+    check_masked_is_shrunk(cls, draw(graph_of(cls), seed, scope))
 
 
 @settings(deadline=None, max_examples=60)
 @given(cls=st.sampled_from(ZOO), seed=st.integers(0, 10**6))
 def test_slice_undoes_scatter_and_sees_through_mask(cls, seed):
-    submodel = draw(GRAPHS[cls], seed)
+    submodel = draw(graph_of(cls), seed)
     state = dict(build(cls).state_dict())
     small = submodel.slice(state)
     other = {name: torch.full_like(tensor, 7) for name, tensor in state.items()}
@@ -117,7 +117,7 @@ def test_slice_undoes_scatter_and_sees_through_mask(cls, seed):
 @settings(deadline=None, max_examples=40)
 @given(cls=st.sampled_from(ZOO), seed=st.integers(0, 10**6))
 def test_a_mask_is_zero_wherever_an_axis_lost_the_entry(cls, seed):
-    submodel = draw(GRAPHS[cls], seed)
+    submodel = draw(graph_of(cls), seed)
     ones = {name: torch.ones(shape) for name, shape in submodel.graph.shapes.items()}
     for name, mask in submodel.mask(ones).items():
         assert int(mask.sum()) == torch.Size(submodel.shapes[name]).numel()
@@ -132,7 +132,7 @@ def test_shrinking_draws_nothing_and_leaves_the_net_alone(cls):
     net = build(cls).train()
     before = copy.deepcopy(net.state_dict())
     random_state = torch.get_rng_state()
-    small = draw(GRAPHS[cls], 1).shrink(net)
+    small = draw(graph_of(cls), 1).shrink(net)
     assert torch.equal(random_state, torch.get_rng_state())
     assert all(torch.equal(tensor, before[name]) for name, tensor in net.state_dict().items())
     assert small.training
@@ -142,7 +142,7 @@ def test_shrinking_draws_nothing_and_leaves_the_net_alone(cls):
 @every_net
 def test_a_shrunk_net_is_an_ordinary_module(cls):
     net = build(cls)
-    submodel = draw(GRAPHS[cls], 2)
+    submodel = draw(graph_of(cls), 2)
     small = submodel.shrink(net).eval()
     twin = submodel.shrink(build(cls)).eval()
     with torch.no_grad():
@@ -170,7 +170,7 @@ def shared(net, pair):
 
 @every_net
 def test_a_shrunk_nets_layers_say_their_sizes(cls):
-    small = draw(GRAPHS[cls], 4).shrink(build(cls))
+    small = draw(graph_of(cls), 4).shrink(build(cls))
     for module in small.modules():
         if isinstance(module, nn.ConvTranspose2d):
             assert (module.in_channels, module.out_channels) == tuple(module.weight.shape[:2])
@@ -188,7 +188,7 @@ def test_a_shrunk_nets_layers_say_their_sizes(cls):
 
 
 def test_a_net_that_can_be_pickled_still_can_after_shrinking():
-    small = draw(GRAPHS[MobileNetV2], 0).shrink(build(MobileNetV2)).eval()
+    small = draw(graph_of(MobileNetV2), 0).shrink(build(MobileNetV2)).eval()
     again = pickle.loads(pickle.dumps(small))
     x = small.example()
     assert torch.equal(again(x), small(x))
@@ -197,13 +197,13 @@ def test_a_net_that_can_be_pickled_still_can_after_shrinking():
 @every_net
 def test_input_channels_and_logits_are_never_cut(cls):
     net = build(cls)
-    small = draw(GRAPHS[cls], 6).shrink(net).eval()
+    small = draw(graph_of(cls), 6).shrink(net).eval()
     for ours, theirs in zip(run(small, net.example()), run(net.eval(), net.example()), strict=True):
         assert ours.shape == theirs.shape
 
 
 def test_lists_bring_a_submodel_back():
-    submodel = draw(GRAPHS[ResNet], 8)
+    submodel = draw(graph_of(ResNet), 8)
     again = Submodel.from_lists(submodel.graph, submodel.to_lists())
     assert again.to_lists() == submodel.to_lists()
     assert dict(again.shapes) == dict(submodel.shapes)
@@ -221,17 +221,17 @@ def test_lists_bring_a_submodel_back():
 )
 def test_kept_channels_no_net_could_have_are_refused(kept, words):
     with pytest.raises(MessageError, match=words):
-        Submodel.from_lists(GRAPHS[ResNet], {"conv1": kept})
+        Submodel.from_lists(graph_of(ResNet), {"conv1": kept})
 
 
 def test_half_a_bundle_is_refused():
-    graph = GRAPHS[next(cls for cls in ZOO if cls.__name__ == "GroupNormResNet")]
+    graph = graph_of(GroupNormResNet)
     with pytest.raises(MessageError, match="whole bundles of 2"):
         Submodel.from_lists(graph, {"conv1": [0, 1, 2]})
 
 
 def test_a_foreign_group_or_shape_is_refused():
-    graph = GRAPHS[ResNet]
+    graph = graph_of(ResNet)
     with pytest.raises(MessageError, match='no channel group "conv9"'):
         Submodel.from_lists(graph, {"conv9": [0]})
     state = dict(build(ResNet).state_dict())
@@ -260,7 +260,7 @@ def test_a_net_that_remembers_its_last_activations_can_be_shrunk(wrap):
 
 
 def test_scatter_brings_small_tensors_to_the_type_of_the_large():
-    submodel = draw(GRAPHS[ResNet], 5)
+    submodel = draw(graph_of(ResNet), 5)
     state = dict(build(ResNet).state_dict())
     small = {name: tensor.float() for name, tensor in submodel.slice(state).items()}
     assert submodel.scatter(small, state)["conv1.weight"].dtype == torch.float64

@@ -7,7 +7,7 @@ import torch
 from tests.core import zoo, zoo_odd
 from tests.core.counting import work_of
 from tests.core.made import Made, conv
-from tests.core.zoo_cuts import GRAPHS
+from tests.core.zoo_cuts import graph_of
 from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
@@ -115,7 +115,7 @@ def test_nets_frozen_as_a_whole_and_normalised_inputs_do_not_change_the_count():
         ChannelGraph.trace(net.requires_grad_(False), net.example()).arithmetic == graph.arithmetic
     )
     assert [work.weight for work in graph.arithmetic if work.first] == ["conv1.weight"]
-    first = [work.weight for work in GRAPHS[zoo_odd.Conv1dNet].arithmetic if work.first]
+    first = [work.weight for work in graph_of(zoo_odd.Conv1dNet).arithmetic if work.first]
     assert first == ["body.0.weight"]
 
 

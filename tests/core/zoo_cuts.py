@@ -1,4 +1,6 @@
-"""All nets of the zoo with their graphs, and ways to cut and run them."""
+"""All nets of the zoo, their graphs, and ways to cut and run them."""
+
+from functools import cache
 
 import torch
 from tests.core.zoo import SQUARE_NETS
@@ -29,7 +31,10 @@ def build(cls):
     return net
 
 
-GRAPHS = {cls: ChannelGraph.trace(build(cls), build(cls).example()) for cls in ZOO}
+@cache
+def graph_of(cls) -> ChannelGraph:
+    """Trace a net of the zoo, once."""
+    return ChannelGraph.trace(build(cls), build(cls).example())
 
 
 def draw(graph, seed, scope="all"):

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.core.zoo_cuts import GRAPHS, ZOO, build, draw
+from tests.core.zoo_cuts import ZOO, build, draw, graph_of
 from tests.tiny import tiny_graph, tiny_net
 
 from dapperfl.core.state import State
@@ -54,7 +54,7 @@ def test_what_is_loaded_is_in_the_views_and_in_the_copy(cls, turned):
 @every_net
 @formats
 def test_a_block_is_cut_as_a_state_is(cls, turned):
-    graph = GRAPHS[cls]
+    graph = graph_of(cls)
     net = build(cls)
     state = {n: t for n, t in net.state_dict().items() if t.is_floating_point()}
     given, submodel = numbered(state), draw(graph, 3)
