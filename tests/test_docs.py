@@ -4,6 +4,7 @@ import importlib.util
 import json
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,10 @@ def test_the_paper_map_names_files_and_functions_that_exist():
 
 
 @pytest.mark.parametrize("code", BLOCKS)
-def test_code_in_the_documents_runs(code, tmp_path, monkeypatch):
+def test_code_in_the_documents_runs(code, tmp_path, monkeypatch, minidigits_root):
+    if "minidigits" in code:  # drawn already, for those who ask below data/ and for all others
+        shutil.copytree(minidigits_root, tmp_path / "data")
+    monkeypatch.setenv("DAPPERFL_DATA", str(minidigits_root))
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "document"}
     exec(compile(code, "<document>", "exec"), names)
