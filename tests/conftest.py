@@ -1,5 +1,6 @@
 """What all tests share: one thread, Ctrl-C as it is, and the embedded benchmark drawn once."""
 
+import gc
 import signal
 from pathlib import Path
 
@@ -10,9 +11,18 @@ from dapperfl.data import benchmarks
 from dapperfl.data.benchmark import Benchmark
 
 torch.set_num_threads(1)  # machines that run tests have few cores, and workers share them
+for backend in (torch.cuda, torch.xpu, torch.mtia):
+    if not backend.is_available():  # each seed would be noted for it with the whole call stack
+        backend.manual_seed_all = lambda seed: None  # type: ignore[attr-defined]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A job in the background ignores Ctrl-C, and so would the programs that tests start and stop.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the thousands of tests and modules that stay to the end."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
