@@ -2,6 +2,7 @@
 
 import gc
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 
 from dapperfl.data import benchmarks
 from dapperfl.data.benchmark import Benchmark
+from dapperfl.runtime import local
+from tests.traced import TracedOnce
 
 torch.set_num_threads(1)  # machines that run tests have few cores, and workers share them
 for backend in (torch.cuda, torch.xpu, torch.mtia):
@@ -23,6 +26,13 @@ def pytest_collection_finish() -> None:
     """Spare the garbage collector the thousands of tests and modules that stay to the end."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _equal_nets_are_traced_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "ChannelGraph", TracedOnce)
+        yield
 
 
 @pytest.fixture(scope="session")
