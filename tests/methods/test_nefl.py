@@ -1,7 +1,7 @@
 """NeFL: what is shared between levels, what is not, and the ladder they stand on."""
 
 import logging
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 
 import pytest
@@ -109,13 +109,18 @@ def test_norms_keep_their_number_format():
     assert after.extra["0.4/bn1.weight"].dtype == torch.float64
 
 
+@cache
+def traced(name: str, width: int) -> tuple[nn.Module, ChannelGraph]:
+    net = nets.build(name, num_classes=10, width=width)
+    return net, ChannelGraph.trace(net, torch.zeros(1, 3, 16, 16))
+
+
 @pytest.mark.parametrize("scope", ["inner", "all"])
 @pytest.mark.parametrize(
     ("name", "width"), [("resnet10", 16), ("resnet18", 8), ("convnet", 16), ("mobilenetv2", 16)]
 )
 def test_levels_are_nested(name, width, scope):
-    net = nets.build(name, num_classes=10, width=width)
-    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 16, 16))
+    net, graph = traced(name, width)
     for multiple in (1, 8):
         method = NeFL(scope=scope, multiple=multiple, learnable_steps=False)
         levels = LADDER if scope == "all" else LADDER[:3]

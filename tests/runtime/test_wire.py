@@ -1,4 +1,5 @@
 from dataclasses import replace
+from functools import cache
 
 import pytest
 import torch
@@ -27,6 +28,7 @@ from tests.runtime.letters import (
     with_weights,
 )
 from tests.tiny import tiny_examples, tiny_graph, tiny_net
+from torch import nn
 
 from dapperfl import nets
 from dapperfl.core.channels import ChannelGraph
@@ -192,12 +194,17 @@ def test_what_does_not_fit_the_net_is_not_sent():
 # --- what it costs ---
 
 
+@cache
+def traced(width: int) -> tuple[nn.Module, ChannelGraph]:
+    net = nets.build("resnet10", num_classes=10, width=width)
+    return net, ChannelGraph.trace(net, torch.zeros(1, 3, 16, 16))
+
+
 @pytest.mark.parametrize(
     ("width", "rho"), [*((w, r) for w in (8, 16) for r in (0.0, 0.2, 0.4, 0.6, 0.8)), (64, 0.6)]
 )
 def test_an_upload_has_the_bytes_of_the_formula(width, rho):
-    net = nets.build("resnet10", num_classes=10, width=width)
-    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 16, 16))
+    net, graph = traced(width)
     submodel = l1_scores(graph, snapshot(net)).top(rho, scope="inner")
     model = LocalModel(submodel.slice(snapshot(net)), submodel)
     spent = ClientCost(*[10**12] * 6)
