@@ -19,15 +19,15 @@ class Behind:
         self.read: list[bytes] = []
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        body = b""
+        pieces: list[bytes] = []
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
                 return
-            body += message["body"]
+            pieces.append(message["body"])
             if not message.get("more_body"):
                 break
-        self.read.append(body)
+        self.read.append(b"".join(pieces))
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"yes"})
 
