@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tests.flower.village import Village, assembled, nodes_of, toy
+from tests.flower.village import MODULES, Village, assembled, nodes_of, toy
 
 from dapperfl import methods
 from dapperfl.core.state import State
@@ -11,12 +11,13 @@ from dapperfl.sim.simulator import RoundRecord
 
 every_method = pytest.mark.parametrize("name", methods.names())
 NET = ("net=resnet10", "net.width=4")
+TINY = ("net=tests.tiny:TinyNet",)  # a stem and one block, for methods that do not ask for more
 
 
 def rounds(tmp_path, *settings: str, backwards: bool = False) -> list[RoundRecord]:
     """Run a config over the wire; replies may become ready from last to first."""
     config = toy(*settings)
-    village = Village(nodes_of(config, tmp_path))
+    village = Village(nodes_of(config, tmp_path, modules=f"{MODULES},tests.tiny"))
     if backwards:
         village.order = lambda waiting: waiting[::-1]
     return list(assembled(village, config, tmp_path / "run").rounds())
@@ -29,7 +30,8 @@ def everything(record: RoundRecord) -> State:
 
 @every_method
 def test_it_learns_the_same_as_in_simulation(name, tmp_path):
-    settings = (*NET, f"method={name}", "data.validation=0.2")
+    net = NET if name in ("dapperfl", "nefl") else TINY
+    settings = (*net, f"method={name}", "data.validation=0.2")
     ours = rounds(tmp_path, *settings)
     theirs = list(build(toy(*settings)).rounds())
     assert len(ours) == len(theirs) == 2
