@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import settings
 
 from dapperfl.data import benchmarks
 from dapperfl.data.benchmark import Benchmark
@@ -17,6 +18,8 @@ torch.set_num_threads(1)  # machines that run tests have few cores, and workers 
 for backend in (torch.cuda, torch.xpu, torch.mtia):
     if not backend.is_available():  # each seed would be noted for it with the whole call stack
         backend.manual_seed_all = lambda seed: None  # type: ignore[attr-defined]
+settings.register_profile("patient", deadline=None)  # a busy machine is no fault of the code
+settings.load_profile("patient")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A job in the background ignores Ctrl-C, and so would the programs that tests start and stop.
     signal.signal(signal.SIGINT, signal.default_int_handler)
