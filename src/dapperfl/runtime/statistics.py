@@ -158,8 +158,9 @@ def recalibrate(
 def _spread(found: Tensor, full: State, names: list[str], held: Submodel) -> Tensor:
     """Put the columns of the channels that a part of the net holds where they are in the whole."""
     ends = torch.tensor([len(full[name]) for name in names]).cumsum(0).tolist()
+    everywhere = torch.arange(ends[-1])
     columns = [
-        torch.arange(end - len(full[name]), end)[kept_block(held.indices.get(name, ()), full[name])]
+        everywhere[end - len(full[name]) : end][kept_block(held.indices.get(name, ()), everywhere)]
         for name, end in zip(names, ends, strict=True)
     ]
     wide = found.new_zeros(len(found), ends[-1])
