@@ -13,15 +13,16 @@ from dapperfl.errors import DataError
 def check_parts(found: Benchmark) -> None:
     """Refuse what could not be dealt out, or only a part of it.
 
+    Test pictures are not dealt out; who may not look at them yet loads them all the same.
+
     Raises:
         DataError: names the first thing that is wrong, and where.
     """
     for name, domain in found.domains.items():
         if not isinstance(name, str):
             raise DataError(f"domain {name!r}: its name is a {type(name).__name__}, not a text")
-        for split, examples in (("training", domain.train), ("test", domain.test)):
-            if wrong := _what_cannot_be_dealt(examples):
-                raise DataError(f"{split} pictures of {name}: {wrong}")
+        if wrong := _what_cannot_be_dealt(domain.train):
+            raise DataError(f"training pictures of {name}: {wrong}")
     for what in ("mean", "std"):
         value: Any = getattr(found, what)
         if not isinstance(value, tuple | list):
@@ -70,11 +71,13 @@ def _parts(world: Federation) -> Iterator[tuple[str, Examples]]:
 
 def what_is_wrong(examples: Examples, num_classes: int) -> str | None:
     """Say why examples are no pictures with labels; None where they are."""
+    if wrong := _what_cannot_be_dealt(examples):
+        return wrong
     images, labels = examples.images, examples.labels
     if images.dtype != torch.uint8 or images.dim() != 4:
         shape = tuple(images.shape)
         return f"images are {images.dtype} {shape}, not uint8 (n, channels, height, width)"
-    if labels.is_floating_point() or labels.shape != images.shape[:1]:
+    if labels.is_floating_point() or labels.dim() != 1:
         return f"labels are {labels.dtype} {tuple(labels.shape)}, not integers, one an image"
     if len(labels) == 0:
         return "there are none"
