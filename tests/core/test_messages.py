@@ -53,6 +53,16 @@ def test_without_a_mean_the_model_is_what_it_is(state):
     assert state.smooth() is state
 
 
+@pytest.mark.parametrize("part", [0.0, 1.0])
+def test_what_a_state_is_told_to_show_it_shows(part):
+    state = run([1.0, 3.0], part) if part else at(3.0, 2)
+    others = at(7.0, 0).weights
+    shown = state.showing(others)
+    assert all(torch.equal(t, others[n]) for n, t in shown.smooth().weights.items())
+    trained = others if not part else state.weights  # devices train on from what they had
+    assert all(torch.equal(t, trained[n]) for n, t in shown.weights.items())
+
+
 def test_a_cut_is_made_once_for_each_owner_and_key():
     server, made = at(1.0, 3), []
 

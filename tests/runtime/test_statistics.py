@@ -100,8 +100,15 @@ def test_statistics_that_a_net_does_not_train_stay():
     assert not torch.allclose(after["second.running_mean"], torch.zeros(3))
 
 
-def test_moments_are_pooled_by_samples():
-    # means 1 and 3 with 10 and 30 samples: 2.5; second moments 2 and 13: 10.25; variance 4
+@pytest.mark.parametrize(
+    ("power", "mean", "second"),
+    [
+        (1.0, (9 * 1 + 25 * 3) / 34, (9 * 2 + 25 * 13) / 34),
+        (0.5, (3 * 1 + 5 * 3) / 8, (3 * 2 + 5 * 13) / 8),
+        (0.0, 2.0, 7.5),
+    ],
+)
+def test_moments_are_pooled_by_samples_to_a_power(power, mean, second):
     device = Device(0, "light", 0.0, 1)
 
     def moments(samples: int, mean: float, second: float) -> Moments:
@@ -115,9 +122,9 @@ def test_moments_are_pooled_by_samples():
         "w": torch.ones(1),
     }
     server = ServerState(1, LocalModel(weights, tiny_graph().full()), ())
-    after = recalibrate(server, [moments(10, 1, 2), moments(30, 3, 13)])
-    assert after.weights["bn.running_mean"].item() == 2.5
-    assert after.weights["bn.running_var"].item() == pytest.approx(10.25 - 2.5**2)
+    after = recalibrate(server, [moments(9, 1, 2), moments(25, 3, 13)], power=power)
+    assert after.weights["bn.running_mean"].item() == pytest.approx(mean)
+    assert after.weights["bn.running_var"].item() == pytest.approx(second - mean**2)
     assert after.weights["w"] is weights["w"]
     assert weights["bn.running_mean"].item() == 0
 

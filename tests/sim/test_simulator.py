@@ -8,7 +8,7 @@ import torch
 from tests.tiny import tiny_examples, tiny_federation, tiny_net
 
 from dapperfl.core.cost import cost
-from dapperfl.core.messages import LocalModel, Report
+from dapperfl.core.messages import LocalModel, Report, ServerState, StatisticsTask
 from dapperfl.core.state import State
 from dapperfl.core.styles import OWN, style_of
 from dapperfl.data.batches import Batches
@@ -16,8 +16,10 @@ from dapperfl.errors import BudgetError, ConfigError, RunError
 from dapperfl.methods.base import Method, Statistics
 from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.methods.fedavg import FedAvg
+from dapperfl.methods.fedavg_small import FedAvgSmall
 from dapperfl.runtime.calibration import calibrate
 from dapperfl.runtime.optimiser import TrainSettings
+from dapperfl.runtime.statistics import recalibrate
 from dapperfl.sim.graphs import GraphRunner
 from dapperfl.sim.loop import LoopRunner
 from dapperfl.sim.simulator import RoundRecord, Simulator
@@ -33,6 +35,10 @@ def simulator(method: Method | None = None, **changes: Any) -> Simulator:
 
 def assert_same(ours: RoundRecord, theirs: RoundRecord) -> None:
     assert ours.accuracy == theirs.accuracy
+    assert_same_weights(ours, theirs)
+
+
+def assert_same_weights(ours: RoundRecord, theirs: RoundRecord) -> None:
     first, second = ours.snapshot.server.weights, theirs.snapshot.server.weights
     assert all(torch.equal(first[name], second[name]) for name in first)
 
@@ -283,10 +289,28 @@ def test_who_never_holds_the_whole_net_measures_in_its_own():
         extra = spent.train_flops - plain.costs[client].train_flops
         assert extra == 2 * prices[device.rho].macs * device.num_samples
         assert spent.peak_parameters == prices[device.rho].parameters
-    before, after = (each.snapshot.server.weights for each in (plain, measured))
+    before, after = (each.snapshot.server.smooth().weights for each in (plain, measured))
     moved = {name for name in before if not torch.equal(before[name], after[name])}
     assert moved
     assert all(name.endswith(("running_mean", "running_var")) for name in moved)
+
+
+@pytest.mark.parametrize("method", [FedAvg(), FedAvgSmall(multiple=1), DapperFL(dense="full")])
+def test_statistics_are_those_of_the_running_mean_and_training_does_not_see_them(method):
+    method = replace(method, averaging=1.0, weight_power=0.5)
+    world = simulator(replace(method, bn_statistics="recalibrate"))
+    *_, plain = simulator(method).rounds()
+    *_, last = world.rounds()
+    assert_same_weights(last, plain)
+    server = last.snapshot.server
+    shown = world.delivered(server)
+    tasks = [StatisticsTask(3, device, shown) for device in world.federation.devices]
+    found = list(LoopRunner(world.runner.trade, world.data, 0).statistics(tasks))
+    wanted = recalibrate(ServerState(3, shown, ()), found, power=0.5).weights  # in the same net
+    before = simulator(method).delivered(plain.snapshot.server).weights
+    for name, tensor in shown.weights.items():
+        assert torch.equal(tensor, wanted[name]), name
+        assert torch.equal(tensor, before[name]) != ("running_" in name), name
 
 
 def test_a_net_without_statistics_has_no_statistics_phase():
@@ -328,7 +352,7 @@ def test_recalibrated_statistics_are_those_of_the_data():
         rounds=1,
     )
     (record,) = world.rounds()
-    weights: State = record.snapshot.server.weights
+    weights: State = record.snapshot.server.smooth().weights
     net = tiny_net()
     net.load_state_dict(weights)
     batch = next(world.data[0].clean())

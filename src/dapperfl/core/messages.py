@@ -184,6 +184,12 @@ class ServerState:
         weights = {name: self.mean[name] for name in self.weights}
         return replace(self, model=LocalModel(weights, self.model.submodel), extra=extra)
 
+    def showing(self, weights: State) -> "ServerState":
+        """Return the state that has these weights where `smooth` finds its own."""
+        if self.mean:
+            return replace(self, mean={**self.mean, **weights})
+        return replace(self, model=LocalModel(weights, self.model.submodel))
+
 
 _EXTRA = "extra/"  # what the names of a method's own tensors begin with in the running mean
 

@@ -8,11 +8,11 @@ from dapperfl.core.messages import Assignment, Device, LocalModel, ServerState
 from dapperfl.core.rng import Dice
 from dapperfl.core.scores import Scores, ordered_scores
 from dapperfl.core.submodel import Submodel
-from dapperfl.methods.base import SubmodelMethod
+from dapperfl.methods.base import MeasuringMethod, SubmodelMethod
 
 
 @dataclass(frozen=True, kw_only=True)
-class FedAvgSmall(SubmodelMethod):
+class FedAvgSmall(MeasuringMethod, SubmodelMethod):
     """The other way without a heterogeneous method: one net small enough for all devices."""
 
     def scores(self, server: ServerState, rng: torch.Generator) -> Scores:
@@ -30,6 +30,10 @@ class FedAvgSmall(SubmodelMethod):
         weakest = replace(device, rho=server.levels[-1])
         assignment = super().assign(server, weakest, epochs, dice)
         return replace(assignment, device=device) if assignment else None
+
+    def measured_in(self, server: ServerState, device: Device) -> LocalModel:
+        """Measure statistics in the small net: nobody holds another."""
+        return self.deliver(server)
 
     def deliver(self, server: ServerState) -> LocalModel:
         """Evaluate the small net as itself."""

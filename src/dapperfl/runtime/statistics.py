@@ -2,7 +2,7 @@
 
 A pruned client's running statistics describe its small net; averaged into the full one they are
 wrong. In this phase the cohort runs the new global net, or as much of it as a device may hold, once
-over its own training data, and the moments are pooled by sample counts.
+over its own training data, and the moments are pooled; a device weighs what it does in the mean.
 """
 
 import math
@@ -120,34 +120,37 @@ def recalibrate(
     server: ServerState,
     moments: Iterable[Moments],
     held: Mapping[Device, Submodel] | None = None,
+    *,
+    power: float = 1.0,
 ) -> ServerState:
-    """Return the server state whose statistics are the clients' moments, pooled by n_i.
+    """Return the server state whose statistics are the clients' moments, pooled.
 
     Args:
         server: The state with the net that was measured.
         moments: What the clients found.
         held: In which part of that net a client measured; None: all in the whole. A channel has
             the statistics of those who hold it; one that nobody holds stays as it is.
+        power: A client weighs its number of samples to this power, as it does in the mean.
     """
     names: list[str] = []
-    pooled: Tensor | None = None  # (3, channels of all layers): means, second moments, samples
+    pooled: Tensor | None = None  # (3, channels of all layers): means, second moments, weights
     for moment in moments:
         if not moment.means:
             continue
         names = list(moment.means)
         rows = [torch.cat(list(each.values())) for each in (moment.means, moment.second)]
-        found = torch.stack([*rows, torch.ones_like(rows[0])]) * moment.num_samples
+        found = torch.stack([*rows, torch.ones_like(rows[0])]) * moment.num_samples**power
         if held is not None:
             found = _spread(found, server.weights, names, held[moment.device])
         pooled = found if pooled is None else pooled + found
     if pooled is None:
         return server
-    samples = pooled[2]
-    mean, second = pooled[:2] / samples.clamp_min(1)
+    reached = pooled[2]
+    mean, second = pooled[:2] / reached.clamp_min(1)  # nobody's channel has none, others have more
     spread = (second - mean.square()).clamp_min(0)
     weights = dict(server.weights)
     sizes = [len(weights[name]) for name in names]
-    parts = (torch.split(row, sizes) for row in (mean, spread, samples > 0))
+    parts = (torch.split(row, sizes) for row in (mean, spread, reached > 0))
     for name, centre, width, known in zip(names, *parts, strict=True):
         variance = name.removesuffix("running_mean") + "running_var"
         for key, value in ((name, centre), (variance, width)):

@@ -226,15 +226,21 @@ class Simulator:
             after = server.advance(server.weights)
             logger.warning("%s took part in round %d: the model stays", self._few, after.round_num)
             looks = {}
-        elif self.measures:
-            asked = sorted(tally.present, key=lambda device: device.id)
-            parts = {device: self.method.measured_in(after, device) for device in asked}
-            moments = tally.watch_moments(self._measure(after.round_num, parts))
-            held = {device: model.submodel for device, model in parts.items()}
-            after = recalibrate(after, moments, held)
         after = remembering(after, looks)
         share = self.method.averaging
-        return after.averaged(server.mean, share) if share else after
+        after = after.averaged(server.mean, share) if share else after
+        enough = len(tally.present) >= self.min_replies
+        return self._measured(after, tally) if self.measures and enough else after
+
+    def _measured(self, server: ServerState, tally: Tally) -> ServerState:
+        """Let those who took part measure the statistics of what is handed out."""
+        shown = server.smooth()
+        asked = sorted(tally.present, key=lambda device: device.id)
+        parts = {device: self.method.measured_in(shown, device) for device in asked}
+        moments = tally.watch_moments(self._measure(server.round_num, parts))
+        held = {device: model.submodel for device, model in parts.items()}
+        power = self.method.weight_power
+        return server.showing(recalibrate(shown, moments, held, power=power).weights)
 
     def _updated(self, server: ServerState, updates: Iterator[ClientUpdate]) -> ServerState:
         """Let the method fold what came; a round that does not count would come again for ever."""
@@ -286,7 +292,7 @@ class Simulator:
             moments = [each for each in replies if isinstance(each, Moments)]
             if not moments:
                 _tell_unmeasured(rho, [each for each in replies if isinstance(each, LeftOut)])
-            small = recalibrate(small, moments)
+            small = recalibrate(small, moments, power=self.method.weight_power)
         return small.model
 
     @in_threads

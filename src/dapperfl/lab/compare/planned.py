@@ -36,9 +36,8 @@ _LATER = {
     "train.shift": 0.0,
 }
 _LATER_BN = {"method.bn_statistics": "average"}  # of methods that did not have it
-_LATER_OF = dict.fromkeys(
-    ("fedavg", "fedavg_capable", "feddrop", "fedmp", "fedprox", "fedsr", "fpl", "moon"), _LATER_BN
-)
+_ONCE_WITHOUT = "fedavg fedavg_capable fedavg_small feddrop fedmp fedprox fedsr fpl moon"
+_LATER_OF = dict.fromkeys(_ONCE_WITHOUT.split(), _LATER_BN)
 _NEVER = object()  # equal to no value
 
 
