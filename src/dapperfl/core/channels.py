@@ -1,43 +1,30 @@
 """Which tensor axes are the same channels: the graph every submodel is cut along.
 
-`ChannelGraph.trace` runs the net once under a watcher (`tracing`, `layers`), gathers the channels
-that must share one fate into groups, and then tries the result (`trial`): a net with half of its
-channels, or with as few as can be, must compute what the masked net computes. No architecture is
-known by name.
+`ChannelGraph.trace` runs the net once under a watcher (`look`, `tracing`, `layers`), gathers the
+channels that must share one fate into groups, and then tries the result (`trial`): a net with half
+of its channels, or with as few as can be, must compute what the masked net computes. No
+architecture is known by name.
 """
 
 import logging
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
 
-from dapperfl.core.calls import tensors_in
 from dapperfl.core.families import families
-from dapperfl.core.layers import apply_rule
-from dapperfl.core.shadows import NO_CHANNEL, slim
+from dapperfl.core.look import OUTPUT, check_parts, own_copy, watched
+from dapperfl.core.shadows import NO_CHANNEL
 from dapperfl.core.submodel import Submodel, copy_net
-from dapperfl.core.tracing import (
-    Arithmetic,
-    Product,
-    Resize,
-    Trace,
-    named_tensors,
-    new_trace,
-    watch,
-)
-from dapperfl.core.trial import MISFITS, Trial, Verdict, first_line, private_rng
-from dapperfl.errors import TraceError
+from dapperfl.core.tracing import Arithmetic, Product, Resize, Trace, named_tensors
+from dapperfl.core.trial import Trial, Verdict, private_rng
 
 Scope = Literal["auto", "inner", "all"]
 # Streams of 64 and of 32 channels lose nothing by being cut, those of 16 do: docs/research-log.md.
 WIDE = 32
-OUTPUT = "the net's output"
 logger = logging.getLogger(__name__)
 
 
@@ -87,15 +74,15 @@ class ChannelGraph:
         Raises:
             TraceError: If values of activations leave torch, or the net or cut ones do not work.
         """
-        _check_parts(net)
-        net = _own_copy(net).eval()
+        check_parts(net)
+        net = own_copy(net).eval()
         learnable = list(filter(Tensor.is_floating_point, net.parameters()))
         if not any(parameter.requires_grad for parameter in learnable):  # a net to look at
             for parameter in learnable:
                 parameter.requires_grad_(True)
         batch = example[:1].detach().repeat(2, *[1] * (example.dim() - 1))
         with private_rng(batch.device):
-            trace, head = _watched(copy_net(net), batch)
+            trace, head = watched(copy_net(net), batch)
             if trace.unruled:
                 logger.warning(
                     "part of the net stays uncut: %s", _listed(trace.unruled.values(), 1)
@@ -169,164 +156,6 @@ def _listed(reasons: Iterable[str], most: int = 2) -> str:
     different = list(dict.fromkeys(reasons))
     more = f"; and {len(different) - most} more in ChannelGraph.fixed"
     return "; ".join(different[:most]) + (more if len(different) > most else "")
-
-
-def _check_parts(net: nn.Module) -> None:
-    """Refuse a net with parts that no call shows, or no method can train."""
-    if any(isinstance(module, torch.jit.ScriptModule) for module in net.modules()):
-        raise TraceError("the calls of a scripted module cannot be seen; give the plain module")
-    if any("_orig_mod" in module._modules for module in net.modules()):
-        raise TraceError(
-            "a compiled module would be compiled anew for every size that is tried; give the plain "
-            "module, before torch.compile"
-        )
-    for name, tensor in named_tensors(net):
-        if is_lazy(tensor):
-            raise TraceError(
-                f'"{name}" has no size yet; run the net once on a batch, as in its constructor, '
-                "before you hand it over"
-            )
-        if isinstance(tensor, nn.Parameter) and tensor.is_complex():
-            raise TraceError(
-                f'"{name}" is complex, and only real tensors are averaged; keep its real and '
-                "imaginary parts on a last axis of 2, and use torch.view_as_complex in forward()"
-            )
-    _check_state(net)
-
-
-def _check_state(net: nn.Module) -> None:
-    """Refuse a net whose state is not its parameters and buffers: that is what is sent and cut."""
-    own, state = dict(named_tensors(net)), net.state_dict()
-    for name in [name for name in state if name not in own]:
-        raise TraceError(
-            f'state_dict() has "{name}", which is no parameter or buffer of the net; keep it in a '
-            "buffer, and remove what adds or renames entries (get_extra_state, hooks)"
-        )
-    for name in [name for name, _ in net.named_parameters() if name not in state]:
-        raise TraceError(
-            f'state_dict() lacks the parameter "{name}", so that nobody could send it; keep it in, '
-            "with requires_grad=False if it is not to learn"
-        )
-
-
-def _own_copy(net: nn.Module) -> nn.Module:
-    """Copy a net as a cut does, with tensors of our making in the places of its own."""
-    memo: dict[int, object] = {}
-    for _, tensor in named_tensors(net):
-        ours = tensor.detach().clone()
-        is_parameter = isinstance(tensor, nn.Parameter)
-        memo[id(tensor)] = nn.Parameter(ours, tensor.requires_grad) if is_parameter else ours
-    given = {id(ours) for ours in memo.values()}
-    try:
-        twin = copy_net(net, memo)
-    except (TypeError, RuntimeError) as error:
-        raise TraceError(
-            f"the net cannot be copied: {first_line(error)}; every device needs one of its own"
-        ) from error
-    if any(id(tensor) not in given for _, tensor in named_tensors(twin)):
-        raise TraceError(
-            "the net copies itself in its own way (__deepcopy__), but devices need smaller copies; "
-            "remove that method"
-        )
-    return twin
-
-
-def _watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
-    """Watch a net in evaluation and in training mode, where other channels may have to agree.
-
-    Work is that of evaluation. So are the channels that stay, unless parts run in training only:
-    noise of the size of its input, for one, follows a cut, which the trial will find.
-    """
-    trace = new_trace(net, len(batch))
-    sizes = {name: tensor.shape for name, tensor in net.state_dict().items()}
-    out = _first_look(net, trace, batch)
-    trace.pin_all(out, OUTPUT)
-    head = _head(trace, out)
-    counted = list(trace.arithmetic), list(trace.products)
-    stays = dict(trace.pinned), dict(trace.whole), dict(trace.unruled)
-    seen = all((name, 0) in trace.axes for name, p in net.named_parameters() if p.dim() > 1)
-    with suppress(TraceError, *MISFITS):  # what is missed here, the trial will find
-        trace.pin_all(watch(net.train(), trace, batch, apply_rule), OUTPUT)
-    _check_sizes(net, sizes)
-    if trace.strangers:
-        raise TraceError(
-            f"{trace.strangers[0]} is not the net's own, so nobody would train it; keep layers in "
-            "nn.ModuleList, not in a list, and replace a lambda that holds on to the net by a "
-            "method; or set requires_grad=False"
-        )
-    trace.arithmetic[:], trace.products[:] = counted
-    if seen:
-        trace.pinned, trace.whole, trace.unruled = stays
-    trace.pin_whole()
-    return trace, head
-
-
-def _check_sizes(net: nn.Module, sizes: Mapping[str, torch.Size]) -> None:
-    """Refuse a net whose tensors are of another size once it has run: no two would fit."""
-    for name, tensor in net.state_dict().items():
-        if tensor.shape != sizes.get(name, tensor.shape):
-            raise TraceError(
-                f'the net changes the size of "{name}" from {tuple(sizes[name])} to '
-                f"{tuple(tensor.shape)} while it runs; run it once on a batch, in training, before "
-                "you hand it over"
-            )
-
-
-def _first_look(net: nn.Module, trace: Trace, batch: Tensor) -> object:
-    """Watch a net in evaluation mode, and refuse one whose output says nothing."""
-    known = {name for name, _ in net.named_parameters()}
-    try:
-        out: object = watch(net, trace, batch, apply_rule)
-    except TraceError:
-        raise
-    except Exception as error:  # whatever a user's forward may raise
-        raise TraceError(
-            f"the net does not run on inputs of shape {tuple(batch.shape)}: {first_line(error)}; "
-            f"{_way_on(net)}"
-        ) from error
-    for name in [name for name, _ in net.named_parameters() if name not in known]:
-        raise TraceError(
-            f'the net makes "{name}" while it runs; make it in the constructor, or run the net '
-            "once on a batch before you hand it over"
-        )
-    if next(tensors_in(out), None) is None:
-        raise TraceError(
-            f"the net returns a {type(out).__name__} without tensors; forward() must return "
-            "logits, (batch, classes)"
-        )
-    if all(trace.shadow(tensor) is None for tensor in tensors_in(out)):
-        raise TraceError(
-            "the net's output does not depend on its input, or by way of calls that cannot be "
-            "seen, such as torch.vmap or a scripted function; check forward()"
-        )
-    return out
-
-
-def _way_on(net: nn.Module) -> str:
-    """Say what to do about a net, or rather a copy of it, that does not run."""
-    for name, module in net.named_modules():
-        for hook in (*module._forward_hooks.values(), *module._forward_pre_hooks.values()):
-            if getattr(hook, "__closure__", None):
-                return (
-                    f'copies of the net share the hook of "{name}", which holds on to the first; '
-                    "make it a method of the net"
-                )
-    return "bring inputs that it takes, or another net"
-
-
-def _head(trace: Trace, out: object) -> str | None:
-    """Find the linear layer that made the logits, if one layer alone did."""
-    first = next(tensors_in(out))
-    shadow = trace.shadow(first)
-    logits = slim(shadow[:1]).flatten().tolist() if shadow is not None and shadow.dim() else []
-    for producer in trace.producers:
-        own = list(producer.channels())
-        if logits == own and isinstance(producer.module, nn.Linear):
-            roots = {trace.ties.root(channel) for channel in own}
-            tied = [n for n in range(len(trace.ties)) if trace.ties.root(n) in roots]
-            return producer.where if tied == own else None
-    made_by_computed = all(channel == NO_CHANNEL for channel in logits)
-    return trace.last_linear[1] if made_by_computed and first is trace.last_linear[0] else None
 
 
 def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
