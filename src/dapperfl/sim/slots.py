@@ -5,7 +5,6 @@ optimiser and all that a step reads are built once and kept, clients' weights ar
 step can be recorded (`capture`) the second time it is seen and played from then on.
 """
 
-import copy
 import logging
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -15,7 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from dapperfl.core.messages import LocalModel, Work
 from dapperfl.core.net import Batch, Net
@@ -24,6 +23,7 @@ from dapperfl.core.submodel import Submodel
 from dapperfl.errors import RunError
 from dapperfl.runtime.local import Trade
 from dapperfl.runtime.optimiser import carried_momentum, sgd
+from dapperfl.sim.belongings import Belongings
 from dapperfl.sim.capture import (
     TENSORS,
     CannotRecordError,
@@ -39,8 +39,6 @@ from dapperfl.sim.counters import Counters
 from dapperfl.sim.packed import Packed
 from dapperfl.sim.recordings import Recordings, Step
 
-_PLAIN = (bool, int, float, str, type(None))
-_MODULES = frozenset(vars(nn.Module()))  # what every module holds
 SIGNATURES = 4  # kinds of work whose recordings a slot keeps
 logger = logging.getLogger(__name__)
 
@@ -51,19 +49,7 @@ class Slot:
     def __init__(self, trade: Trade, submodel: Submodel, own: State) -> None:
         self.trade = trade
         self.module = submodel.shrink(trade.template).train()
-        self.parts = list(self.module.modules())
-        self.places: list[tuple[dict[str, Any], str, Tensor]] = [
-            (held, name, tensor)
-            for part in self.parts
-            for held in (part._parameters, part._buffers)
-            for name, tensor in held.items()
-            if tensor is not None
-        ]
-        self.notes = self._notes()  # numbers outside tensors, as every client finds them
-        # Whatever else a user's parts hold: tensors that are no buffers, lists, generators.
-        self.users = [p for p in self.parts if not type(p).__module__.startswith("torch.")]
-        self.held = [set(vars(part)) for part in self.users]
-        self.things = self._copied([_things(part) for part in self.users])
+        self.things = Belongings(self.module)
         self.net = Net(self.module, submodel.graph.head)
         self.device = next(self.module.parameters()).device
         turned = trade.turned
@@ -100,12 +86,12 @@ class Slot:
 
     def load(self, model: LocalModel, own: State) -> None:
         """Copy a client's weights in."""
-        if not all(map(attrgetter("training"), self.parts)):
+        if not all(map(attrgetter("training"), self.things.parts)):
             self.module.train()  # a report may have left it in evaluation mode
-        self._put_back()  # a step that failed may have left others
-        self._take_back(self.notes)
+        self.things.put_back()  # a step that failed may have left others
+        self.things.take_back(self.things.first)
         if self.device.type == "cpu":  # elsewhere recorded steps read them where they are
-            self._forget()
+            self.things.forget()
         self.state.load(model.weights)
         if self.rest:
             overwrite(self.rest, model.submodel.rest(self.trade.template))
@@ -161,7 +147,7 @@ class Slot:
         else:
             with self.luck.in_use(), self.counters.hidden():
                 self._take(known.inputs, work)
-            self._put_back()
+            self.things.put_back()
 
     def _first_step(self, batch: Batch, work: Work) -> Step:
         """Take a step as it is, and see whether it could be recorded."""
@@ -172,7 +158,7 @@ class Slot:
         looked_at = watched(work)
         with self.counters.watched(), self.luck.in_use(), waits(self.device) as places:
             self._take(inputs, looked_at)
-        replaced = self._put_back()
+        replaced = self.things.put_back()
         if self.counters.disagree:  # recordings made before do not count
             for each in self.recorded.values():
                 each.steps.clear()
@@ -197,16 +183,16 @@ class Slot:
 
     def _record(self, step: Step, recorded: Recordings, work: Work) -> None:
         static = watched(recorded.static(work, step.reads))
-        before = self._notes()
+        before = self.things.notes()
         try:
             with self.luck.in_use(), self.counters.hidden():
                 play = record(partial(self._take, step.inputs, static), self.pool)
             if not static.seen <= step.reads:
                 raise CannotRecordError("it does not read the same every time")
-            if self._notes() != before:
+            if self.things.notes() != before:
                 raise CannotRecordError("the net counts in Python; a buffer could be recorded")
         except CannotRecordError as error:
-            self._take_back(before)
+            self.things.take_back(before)
             self._refuse(step, str(error))
             if self.pool is not None:
                 self.pool = torch.cuda.graph_pool_handle()
@@ -218,50 +204,6 @@ class Slot:
         if self.device.type == "cuda":
             _tell_refused(type(self.trade.method).__name__, reason)
 
-    def _notes(self) -> list[dict[str, Any]]:
-        """Return the plain values that each part of the net holds, such as a counter."""
-        return [
-            {
-                name: value
-                for name, value in vars(part).items()
-                if name != "training" and isinstance(value, _PLAIN)
-            }
-            for part in self.parts
-        ]
-
-    def _take_back(self, notes: list[dict[str, Any]]) -> None:
-        """Let the parts of the net hold such values as they did."""
-        for part, values in zip(self.parts, notes, strict=True):
-            vars(part).update(values)
-
-    def _copied(self, things: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Copy what parts of the net hold; parts and state among it stay the net's own."""
-        known = (*self.parts, *(tensor for *_, tensor in self.places))
-        return copy.deepcopy(things, {id(each): each for each in known}) if any(things) else things
-
-    def _forget(self) -> None:
-        """Let a user's parts hold what they did at first, and nothing beside it."""
-        first = self._copied(self.things)
-        for part, names, things in zip(self.users, self.held, first, strict=True):
-            for name in vars(part).keys() - names:
-                del vars(part)[name]
-            vars(part).update(things)
-
-    def _put_back(self) -> list[str]:
-        """Put the net's own tensors back where its forward has put others; return their names.
-
-        `self.mean = 0.9 * self.mean + …` does so: the new values stay, in the place of the old.
-        """
-        replaced = []
-        for held, name, own in self.places:
-            new = held.get(name)
-            if new is not own and new is not None:
-                with torch.no_grad():
-                    own.copy_(new)
-                held[name] = own
-                replaced.append(name)
-        return replaced
-
     def _take(self, batch: Batch, work: Work) -> None:
         self.optimiser.zero_grad(set_to_none=True)
         with self.casts.in_use() if self.casts else nullcontext():
@@ -269,15 +211,6 @@ class Slot:
             loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
         self.total.add_(loss.detach())
-
-
-def _things(part: nn.Module) -> dict[str, Any]:
-    """Return what a part of a net holds beside its state and plain values."""
-    return {
-        name: value
-        for name, value in vars(part).items()
-        if name not in _MODULES and not isinstance(value, _PLAIN)
-    }
 
 
 @cache  # once for the same reason, not once a step
