@@ -1,7 +1,7 @@
 """How a hyper-parameter or a config key is declared: default, help, and the values it may have."""
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from dapperfl.errors import ConfigError
@@ -51,14 +51,18 @@ def check_settings(owner: Any, at: str = "") -> None:
     """
     hints = get_type_hints(type(owner))
     for each in fields(owner):
-        value, hint = getattr(owner, each.name), hints[each.name]
-        allowed = each.metadata.get("range")
-        if get_origin(hint) is Literal and value not in get_args(hint):
-            choices = ", ".join(map(str, get_args(hint)))
-            raise ConfigError(f"{at}{each.name} = {value}: expected one of {choices}")
-        if allowed is None or value is None:
-            continue
-        numbers = list(value) if isinstance(value, tuple) else [value]
-        if any(number not in allowed for number in numbers):
-            shown = numbers if isinstance(value, tuple) else value
-            raise ConfigError(f"{at}{each.name} = {shown}: expected {allowed}")
+        check_setting(each, hints[each.name], getattr(owner, each.name), at)
+
+
+def check_setting(declared: Field[Any], hint: Any, value: Any, at: str = "") -> None:
+    """Refuse a value outside the range or the choices that its field declares."""
+    key, allowed = f"{at}{declared.name}", declared.metadata.get("range")
+    if get_origin(hint) is Literal and value not in get_args(hint):
+        choices = ", ".join(map(str, get_args(hint)))
+        raise ConfigError(f"{key} = {value}: expected one of {choices}")
+    if allowed is None or value is None:
+        return
+    numbers = list(value) if isinstance(value, tuple) else [value]
+    if any(number not in allowed for number in numbers):
+        shown = numbers if isinstance(value, tuple) else value
+        raise ConfigError(f"{key} = {shown}: expected {allowed}")

@@ -183,6 +183,21 @@ def test_the_files_are_made_again_from_the_csv_alone(cli, scheduler, tmp_path):
     assert {path.name: path.read_bytes() for path in (tmp_path / "o").glob("curves*")} == written
 
 
+@pytest.mark.parametrize("option", [["--only", "digits"], ["--seeds", "0"], ["--quick"]])
+def test_options_that_a_csv_alone_would_ignore_are_refused(cli, scheduler, option):
+    cli("curves", *FAST, "--seeds", "0", "--methods", "fedavg")
+    done = cli("curves", "--from-csv", "o/curves.csv", *option)
+    assert done.exit_code == 2
+    assert f"shows all rows of the file: {option[0]} would be ignored" in done.stderr
+
+
+def test_trials_are_for_a_search(cli, scheduler):
+    done = cli("table-digits", *FAST, "--trials", "3")
+    assert done.exit_code == 2
+    assert "table-digits is no search: --trials would be ignored" in done.stderr
+    assert scheduler.begun == []
+
+
 def test_a_failed_run_is_named_and_the_code_is_one(cli, scheduler, tmp_path):
     scheduler.failing = {"digits: moon, seed 0"}
     done = cli("table-digits", *FAST, "--seeds", "0", "--methods", "fedavg,moon")

@@ -1,6 +1,8 @@
 """Configs and TOML are two spellings of one thing."""
 
-from dataclasses import FrozenInstanceError, make_dataclass
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError, dataclass, make_dataclass
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -23,9 +25,11 @@ from dapperfl.lab.config import (
 from dapperfl.lab.deploy import DeployConfig
 from dapperfl.lab.fields import show
 from dapperfl.lab.resolve import resolve
+from dapperfl.methods.base import Method
 from dapperfl.methods.fedavg import FedAvg
 from dapperfl.runtime.guard import GuardSettings
 from dapperfl.runtime.optimiser import TrainSettings
+from dapperfl.settings import Range, setting
 
 share = st.floats(0, 1, exclude_min=True)
 words = st.text(st.characters(blacklist_categories=["Cs"])).filter(lambda text: text != "none")
@@ -188,3 +192,40 @@ def test_a_gpu_is_taken_if_it_exists(monkeypatch):
     assert EngineConfig(device="cuda:1").torch_device() == "cuda:1"
     with pytest.raises(ConfigError, match="this machine has 2 CUDA devices"):
         EngineConfig(device="cuda:2").torch_device()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Careless(Method):
+    """A method whose presets have mistakes."""
+
+    softness: float = setting(0.5, "how soft", Range(0, at_most=1))
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "default": {},
+        "typo": {"softnes": 1},
+        "word": {"softness": "x"},
+        "hard": {"softness": 7.0},
+    }
+
+
+@pytest.mark.parametrize(
+    ("preset", "why"),
+    [
+        (
+            "typo",
+            r'Careless.presets\["typo"\]: there is no field "softnes"; did you mean "softness"',
+        ),
+        ("word", r'Careless.presets\["word"\]: softness = "x": expected a finite number'),
+        ("hard", r'Careless.presets\["hard"\]: softness = 7.0: expected at least 0 and at most 1'),
+        ("none", 'unknown preset "none" of Careless'),
+    ],
+)
+def test_a_mistake_in_a_preset_is_named(preset, why):
+    with pytest.raises(ConfigError, match=why):
+        MethodConfig(f"{__name__}:Careless", preset)
+    assert MethodConfig(f"{__name__}:Careless").fields["softness"] == 0.5
+
+
+def test_a_value_of_a_method_is_refused_by_its_key():
+    with pytest.raises(ConfigError, match=r"method\.gamma = -1\.0: expected at least 0"):
+        MethodConfig(fields={"gamma": -1})

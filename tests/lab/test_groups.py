@@ -1,5 +1,6 @@
 """Runs that differ in their seed only become one group, with numbers checked by hand."""
 
+import json
 from math import sqrt
 
 import pytest
@@ -111,3 +112,31 @@ def test_an_option_that_begins_like_the_folders_splits_a_group(tmp_path):
     write_run(tmp_path / "b", rooted, "data.root_light=0.5", "seed=1")
     labels = [group.label for group in grouped(load_runs([tmp_path]))]
     assert labels == [f"dapperfl:default data.root_light={light}" for light in (0.4, 0.5)]
+
+
+def test_a_domain_that_a_seed_lacks_is_of_the_seeds_that_have_it(tmp_path):
+    for seed, alone in ((0, True), (1, False), (2, False)):
+        folder = write_run(tmp_path / f"s{seed}", f"seed={seed}", dark=(10, 20.0 + seed))
+        if alone:  # nothing of "light" was kept aside there
+            rounds = folder / "rounds.jsonl"
+            lines = [json.loads(line) for line in rounds.read_text().splitlines()]
+            for line in lines:
+                line["mean_accuracy"] = line["accuracy"]["dark"]
+                del line["accuracy"]["light"]
+            rounds.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (group,) = grouped(load_runs([tmp_path]))
+    assert group.domains == ("dark", "light")
+    assert group.mark("last", "dark").count == 3
+    assert group.mark("last", "light") == Spread(60.0, 0.0, 60.0, 60.0, 2)
+    assert [each.count for each in group.curve("light")] == [2, 2]
+    assert [each.count for each in group.curve()] == [3, 3]
+
+
+def test_most_held_is_that_of_the_largest_net_of_any_client(tmp_path):
+    folder = write_run(tmp_path / "a")
+    rounds = folder / "rounds.jsonl"
+    rounds.write_text(
+        rounds.read_text().replace('"peak_parameters": 10', '"peak_parameters": 70', 1)
+    )
+    (group,) = grouped(load_runs([tmp_path]))
+    assert group.most_held.mean == 70

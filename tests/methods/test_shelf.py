@@ -67,6 +67,19 @@ def test_fields_of_a_class_without_its_decorator_are_refused(tmp_path, monkeypat
     sys.modules.pop(name, None)
 
 
+@pytest.mark.parametrize("taken", ["name", "preset"])
+def test_a_field_whose_key_means_something_else_is_refused(tmp_path, monkeypatch, taken):
+    (tmp_path / f"taken_{taken}.py").write_text(
+        "from dataclasses import dataclass\nfrom dapperfl.methods.base import Method\n"
+        "from dapperfl.settings import setting\n@dataclass(frozen=True, kw_only=True)\n"
+        f"class Mine(Method):\n    {taken}: str = setting('x', 'help')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=rf"Mine\.{taken} could not be told from the key method"):
+        methods.load(f"taken_{taken}:Mine")
+    sys.modules.pop(f"taken_{taken}", None)
+
+
 def test_an_unknown_preset_is_named():
     with pytest.raises(ConfigError, match='unknown preset "papr" of DapperFL'):
         DapperFL.from_preset("papr")

@@ -1,5 +1,6 @@
 """`dapperfl reproduce`: the paper's tables and figures, by name."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -89,14 +90,31 @@ def reproduce(
             return
         plan = find_plan(name, methods=methods, only=only)
         if from_csv is not None:
+            unused = {
+                "--methods": methods, "--seeds": seeds, "--only": only, "--protocol": protocol,
+                "--quick": quick, "--data": data, "--set": settings, "--limit": limit,
+                "--trials": trials, "--workers": workers, "--keep-weights": keep_weights,
+            }  # fmt: skip
+            _refuse_unused(unused, "--from-csv runs nothing, and shows all rows of the file")
             _write(plan, from_csv, out)
             return
+        if trials is not None and plan.name != "epsilon-search":
+            _refuse_unused({"--trials": trials}, f"{plan.name} is no search")
         changed = [f"data.protocol={protocol}"] if protocol else []
         changed += [f"data.root={data}"] if data else []
         wish = _wish(plan, seeds, [*changed, *(settings or ())], out, quick)
         wish = replace(wish, limit=limit, trials=trials, ending=f"-{protocol}" if protocol else "")
         failures = _do(wish, workers, keep_weights)
     end(failures)
+
+
+def _refuse_unused(options: Mapping[str, object], why: str) -> None:
+    """Refuse options that would be ignored."""
+    from dapperfl.errors import ConfigError
+
+    for option, given in options.items():
+        if given:
+            raise ConfigError(f"{why}: {option} would be ignored; leave it out")
 
 
 def _wish(

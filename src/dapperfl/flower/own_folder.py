@@ -13,7 +13,7 @@ from dapperfl.core.rng import generator
 from dapperfl.data.benchmark import Examples
 from dapperfl.data.partition.validation import set_aside
 from dapperfl.data.pictures.cache import read_all
-from dapperfl.data.pictures.tree import class_name, find_labelled, some
+from dapperfl.data.pictures.tree import find_labelled, folder_name, some
 from dapperfl.errors import DataError
 from dapperfl.lab.folder import intact, read_json, write_json
 
@@ -33,7 +33,7 @@ def load_folder(folder: Path, classes: Sequence[str], side: int) -> Examples:
         DataError: There are no such pictures, or folders that are no class.
     """
     found = find_labelled(folder)
-    number = {class_name(label): index for index, label in enumerate(classes)}
+    number = {folder_name(label): index for index, label in enumerate(classes)}
     unknown = sorted({each.label for each in found} - number.keys())
     if unknown:
         raise DataError(

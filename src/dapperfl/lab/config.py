@@ -27,7 +27,7 @@ from dapperfl.methods.base import Method
 from dapperfl.naming import did_you_mean
 from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.runtime.precision import Precision
-from dapperfl.settings import Range, check_settings, setting
+from dapperfl.settings import Range, check_setting, check_settings, setting
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,24 @@ class MethodConfig:
     def _resolve(self) -> Method:
         kind = methods.load(self.name)
         hints = get_type_hints(kind)
-        known = [each.name for each in fields(kind)]
+        known = {each.name: each for each in fields(kind)}
         given = {}
         for name, value in self.fields.items():
             if name not in known:
                 raise unknown_key(f"method.{name}", name, ["name", "preset", *known])
             given[name] = convert(value, hints[name], f"method.{name}")
+            check_setting(known[name], hints[name], given[name], "method.")
+        self._check_preset(kind, hints)
         return kind.from_preset(self.preset, **given)
+
+    def _check_preset(self, kind: type[Method], hints: Mapping[str, Any]) -> None:
+        """Refuse what the chosen preset of somebody's own method sets, if it cannot be."""
+        known = {each.name: each for each in fields(kind)}
+        at = f'{kind.__name__}.presets["{self.preset}"]: '
+        for name, value in kind.presets.get(self.preset, {}).items():
+            if name not in known:
+                raise ConfigError(f'{at}there is no field "{name}"{did_you_mean(name, known)}')
+            check_setting(known[name], hints[name], convert(value, hints[name], at + name), at)
 
     def build(self) -> Method:
         """Return the method, a frozen bag of these values."""

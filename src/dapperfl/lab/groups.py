@@ -82,17 +82,36 @@ class Group:
 
     @property
     def domains(self) -> tuple[str, ...]:
-        """The domains it was tested on."""
-        return tuple(self.counted[0].lines[-1].accuracy) if self.counted else ()
+        """The domains it was tested on; a seed may lack one of which nothing was kept aside."""
+        found = dict.fromkeys(name for run in self.counted for name in run.lines[-1].accuracy)
+        return tuple(found)
 
     def mark(self, mark: Mark, domain: str | None = None) -> Spread:
         """Return the best, last or last five rounds' accuracy of a domain; None: of their mean."""
-        return spread(marks(_accuracies(run, domain))[mark] for run in self.counted)
+        return spread(marks(each)[mark] for each in self._accuracies(domain))
 
     def curve(self, domain: str | None = None) -> list[Spread]:
         """Return the accuracy after each round, over the runs that have come so far."""
-        columns = zip_longest(*(_accuracies(run, domain) for run in self.counted))
+        columns = zip_longest(*self._accuracies(domain))
         return [spread(value for value in column if value is not None) for column in columns]
+
+    def _accuracies(self, domain: str | None) -> list[list[float]]:
+        """Return the accuracy after each round of each run that has the domain; None: the mean."""
+        if domain is None:
+            return [[line.mean for line in run.lines] for run in self.counted]
+        return [
+            [line.accuracy[domain] for line in run.lines]
+            for run in self.counted
+            if domain in run.lines[-1].accuracy
+        ]
+
+    @property
+    def most_held(self) -> Spread:
+        """The parameters of the largest net that any client held."""
+        return spread(
+            max((c.peak_parameters for line in run.lines for c in line.costs.values()), default=0)
+            for run in self.counted
+        )
 
     def cost(self, field: str) -> Spread:
         """Return what one client spends in one round on average, by a field of `ClientCost`."""
@@ -102,10 +121,6 @@ class Group:
             )
             for run in self.counted
         )
-
-
-def _accuracies(run: Run, domain: str | None) -> list[float]:
-    return [line.mean if domain is None else line.accuracy[domain] for line in run.lines]
 
 
 def grouped(runs: Iterable[Run]) -> list[Group]:

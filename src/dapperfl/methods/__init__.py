@@ -23,6 +23,7 @@ def load(name: str) -> type[Method]:
             raise ConfigError(f'"{name}" is not a subclass of dapperfl.methods.base.Method')
         method: type[Method] = found
         _check_decorated(name, method)
+        _check_free(name, method)
         return method
     if name not in names():
         raise ConfigError(f'unknown method "{name}"{did_you_mean(name, names())}')
@@ -32,6 +33,16 @@ def load(name: str) -> type[Method]:
         raise ConfigError(f"{module.__name__} must define one Method, not {len(own)}")
     method = own[0]
     return method
+
+
+def _check_free(name: str, kind: type[Method]) -> None:
+    """Refuse fields whose keys, method.name and method.preset, mean something else."""
+    for each in fields(kind):
+        if each.name in ("name", "preset"):
+            raise ConfigError(
+                f'"{name}": the field {kind.__name__}.{each.name} could not be told from the '
+                f"key method.{each.name}; call it something else"
+            )
 
 
 def _check_decorated(name: str, kind: type[Method]) -> None:

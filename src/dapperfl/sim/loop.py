@@ -21,7 +21,7 @@ from dapperfl.core.messages import (
     Work,
 )
 from dapperfl.core.state import State
-from dapperfl.errors import is_of_memory
+from dapperfl.errors import DapperFLError, is_of_memory
 from dapperfl.runtime.frozen import FrozenNets
 from dapperfl.runtime.local import Trade
 from dapperfl.runtime.statistics import (
@@ -131,5 +131,13 @@ def left_out(device: Device, error: Exception) -> LeftOut:
     if is_of_memory(error):
         raise error
     logger.debug("device %d failed", device.id, exc_info=error)
-    kind = "" if str(error) else type(error).__name__
-    return LeftOut(device, f"{kind}{error}".splitlines()[0])
+    return LeftOut(device, told(error))
+
+
+def told(error: Exception) -> str:
+    """Return an error in a line; what Python raises is little without its kind, as of a key."""
+    first = str(error).splitlines()[0] if str(error) else ""
+    if first and isinstance(error, DapperFLError | RuntimeError):  # torch's are sentences
+        return first
+    kind = type(error).__name__
+    return f"{kind}: {first}" if first else kind

@@ -164,3 +164,9 @@ def test_a_listing_changes_with_names_and_sizes_and_not_with_times(tmp_path: Pat
     picture(1).save(tmp_path / "stray.png")  # no tree that can be read
     assert len({before, renamed, grown, listing_mark(tmp_path), None}) == 5
     assert listing_mark(tmp_path / "nowhere") is None
+
+
+def test_a_domain_is_the_same_however_its_accents_are_stored(tmp_path: Path) -> None:
+    one, other = (normalize(form, "hôpital") for form in ("NFD", "NFC"))
+    plant(tmp_path, {f"train/{one}/cat": 1, f"test/{other}/cat": 1})
+    assert {domain for domain, *_ in found(tmp_path)} == {normalize("NFC", "hôpital")}

@@ -137,3 +137,34 @@ def test_a_domain_called_global_is_not_the_mean_over_domains():
     table = accuracy_table(series_of([row]), "x")
     assert table.head == ("", "global (domain)", "light", "global")
     assert [cell.text for cell in table.rows[0]] == ["fedavg", "20.00", "30.00", "25.00"]
+
+
+def without(row, domain):
+    return {name: "" if name.startswith(f"{domain}_") else cell for name, cell in row.items()}
+
+
+@pytest.mark.parametrize("lacking", [0, 1])
+def test_a_domain_that_a_seed_lacks_is_of_the_seeds_that_have_it_and_named(lacking):
+    rows = [made_row("fedavg", seed, dark=20 + 2 * seed, light=60) for seed in (0, 1, 2)]
+    rows[lacking] = without(rows[lacking], "light")
+    found = comparison(rows)
+    cells = _cells(found.tables[0])
+    assert cells["fedavg"][:2] == [("22.00 (2.00)", None), ("60.00 (0.00)", None)]
+    # The worst of a run is of the domains that it has; so is the range, 0 where there is one.
+    worst, apart = _cells(found.tables[1])["fedavg"][2:4]
+    assert worst[0] == "22.00 (2.00)"
+    gaps = [0 if seed == lacking else 40 - 2 * seed for seed in (0, 1, 2)]
+    assert apart[0].startswith(f"{sum(gaps) / 3:.2f}")
+    told = [each for each in found.remarks if "light" in each]
+    assert told == [
+        f"digits: fedavg, seed {lacking} has no numbers of light (no picture of it was kept aside, "
+        "or tested); its means are over the other domains."
+    ]
+
+
+def test_runs_that_look_at_no_test_pictures_have_a_table_though_domains_differ():
+    rows = [made_row("fedavg", seed, dark=20, light=60, blind="True") for seed in (0, 1)]
+    rows = [{**row, "validation": "40.0"} for row in rows]
+    found = comparison([rows[0], without(rows[1], "light")])
+    assert [table.title for table in found.tables] == ["digits: to choose by", "digits: costs"]
+    assert any("seed 1 has no numbers of light" in each for each in found.remarks)

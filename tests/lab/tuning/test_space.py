@@ -59,7 +59,9 @@ def test_the_three_forms(text, expected):
         ("rounds=5..50", "all trials have as many rounds as the config"),
         ("method={fedavg,fedprox}", "dapperfl compare"),
         ("data.validation=.1...5", "it says what trials are judged by"),
-        ("engine.precision={fp32,bf16}", "how fast they are"),
+        ("engine.precision={fp32,bf16}", "how fast they run"),
+        ("deploy.deadline=1..3", "where and how fast they run"),
+        ("checkpoint_every=1..3", "where and how fast they run"),
     ],
 )
 def test_what_is_wrong_is_refused_with_the_text_and_the_reason(text, words):

@@ -60,6 +60,7 @@ def partition(
     open_to_all, reserve = put_by(_seen(benchmark, settings.held_out), fleet)
     shares = PROTOCOLS[settings.protocol](open_to_all, fleet)
     train, validation = _with_validation(shares.held, fleet)
+    _tell_bare(shares.homes, validation, fleet)
     return Federation(
         devices=tuple(
             Device(index, home, rho, len(train[index]))
@@ -106,12 +107,20 @@ def _with_validation(
         index: set_aside(held[index], share, fleet.rng("validation", index))
         for index in range(fleet.devices)
     }
-    bare = [str(index) for index, (_, aside) in parts.items() if len(aside) == 0]
-    if bare:
-        more = f" and {len(bare) - _NAMED} more" if len(bare) > _NAMED else ""
-        log.warning(
-            "data.validation = %g leaves nothing aside on devices with too few pictures: %s%s",
-            *(share, ", ".join(bare[:_NAMED]), more),
-        )
     train = {index: kept for index, (kept, _) in parts.items()}
     return train, {index: aside for index, (_, aside) in parts.items()}
+
+
+def _tell_bare(homes: Sequence[str], validation: Mapping[int, Examples], fleet: Fleet) -> None:
+    """Name devices, and whole domains, of which no picture could be kept aside."""
+    bare = [index for index, aside in validation.items() if len(aside) == 0]
+    if not bare:
+        return
+    more = f" and {len(bare) - _NAMED} more" if len(bare) > _NAMED else ""
+    known = {homes[index] for index in validation if index not in bare}
+    lost = list(dict.fromkeys(homes[index] for index in bare if homes[index] not in known))
+    domains = f"; so no accuracy kept aside is of {', '.join(lost)}" if lost else ""
+    log.warning(
+        "data.validation = %g leaves nothing aside on devices with too few pictures: %s%s%s",
+        *(fleet.settings.validation, ", ".join(map(str, bare[:_NAMED])), more, domains),
+    )

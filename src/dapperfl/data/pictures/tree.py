@@ -85,7 +85,7 @@ def listing_mark(root: Path) -> str | None:
     return digest.hexdigest()
 
 
-def class_name(folder: str) -> str:
+def folder_name(folder: str) -> str:
     """Write a name in one way: some systems store an accent apart from its letter."""
     return unicodedata.normalize("NFC", folder)
 
@@ -114,25 +114,25 @@ class _Tree:
     def labelled(self) -> Iterator[Picture]:
         """Yield the pictures of a folder that is one domain."""
         self._refuse_pictures(self.root)
-        yield from self._classes(self.root, self.root.name, None)
+        yield from self._classes(self.root, folder_name(self.root.name), None)
 
     def _domains(self, folder: Path, split: str | None) -> Iterator[Picture]:
         for domain in self._folders(folder):
             self._refuse_pictures(domain)
             if not self._folders(domain):
                 self._skip(domain, "no class folders in it")
-            splits = [] if split else self._splits(domain)
+            name, splits = folder_name(domain.name), [] if split else self._splits(domain)
             if not splits:
-                yield from self._classes(domain, domain.name, split)
+                yield from self._classes(domain, name, split)
             for inner, below in splits:
                 self._refuse_pictures(below)
-                yield from self._classes(below, domain.name, inner)
+                yield from self._classes(below, name, inner)
 
     def _classes(self, folder: Path, domain: str, split: str | None) -> Iterator[Picture]:
         for label in self._folders(folder):
             self._note_unread(label)
             for path in self._files(label):
-                yield Picture(path, domain, class_name(label.name), split)
+                yield Picture(path, domain, folder_name(label.name), split)
 
     def _note_unread(self, label: Path) -> None:
         """Note what is in a class folder and is no picture that can be read."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from dapperfl.lab.compare.collect import Failure
 from dapperfl.lab.compare.formats import to_latex, to_markdown
 from dapperfl.lab.compare.rows import Row
-from dapperfl.lab.compare.series import Series, missing_seeds, series_of
+from dapperfl.lab.compare.series import Series, missing_domains, missing_seeds, series_of
 from dapperfl.lab.compare.tables import (
     Table,
     accuracy_table,
@@ -34,19 +34,21 @@ def comparison(
     """Return the tables of a comparison, and what they lack."""
     every = series_of(rows)
     title = every[0].base
-    tables = standard_tables(every, title, baseline)
     if any(row.get("blind") for row in rows):  # accuracies are not of test pictures
         aside = series_of([row for row in rows if row.get("validation")])
         tables = [aside_table(aside, title, baseline), cost_table(every, title)]
-    elif all(row.get("validation") for row in rows):
-        tables.append(aside_table(every, title, baseline))
+    else:
+        tables = standard_tables(every, title, baseline)
+        if all(row.get("validation") for row in rows):
+            tables.append(aside_table(every, title, baseline))
     return Document(f"Comparison on {title}", tuple(tables), remarks_on(every, failures))
 
 
 def remarks_on(every: Sequence[Series], failures: Iterable[Failure]) -> tuple[str, ...]:
     """Say which seeds there are, and what is missing."""
     seeds = sorted({seed for each in every for seed in each.seeds})
-    return f"Seeds {', '.join(map(str, seeds))}.", *missing_seeds(every), *losses(failures)
+    missing = [*missing_seeds(every), *missing_domains(every)]
+    return f"Seeds {', '.join(map(str, seeds))}.", *missing, *losses(failures)
 
 
 def standard_tables(

@@ -125,9 +125,9 @@ def relabelled(row: Row, run: Planned) -> Row:
 
 
 def domains_of(row: Row) -> list[str]:
-    """Return the domains that a run was tested on."""
-    ends = [name for name in row if name.endswith("_last5")]
-    return [name.removesuffix("_last5") for name in ends if row[name] != ""]
+    """Return the domains that a run was tested on: those with a number in any of their columns."""
+    parts = [name.rpartition("_") for name, cell in row.items() if cell != ""]
+    return list(dict.fromkeys(domain for domain, _, mark in parts if domain and mark in MARKS))
 
 
 def write_rows(path: Path, rows: Sequence[Row]) -> None:

@@ -29,8 +29,8 @@ class Series:
 
     @cached_property
     def domains(self) -> list[str]:
-        """The domains that its runs were tested on."""
-        return domains_of(self.rows[0])
+        """The domains that its runs were tested on; a seed may lack one that others have."""
+        return list(dict.fromkeys(domain for row in self.rows for domain in domains_of(row)))
 
     def by_seed(self, column: str) -> dict[int, float]:
         """Return a column's number of each seed.
@@ -44,6 +44,11 @@ class Series:
         """Return mean and spread of a column over seeds."""
         return spread(self.by_seed(column).values())
 
+    def of_domain(self, domain: str, mark: str) -> Spread | None:
+        """Return mean and spread of a domain's accuracy over the seeds that have the domain."""
+        own = [row for row in self.rows if domain in domains_of(row)]
+        return spread(number(row, f"{domain}_{mark}") for row in own) if own else None
+
     def worst(self) -> Spread:
         """Return the worst domain's mean of the last five rounds, taken run by run."""
         return spread(min(each) for each in self._domain_values())
@@ -56,7 +61,7 @@ class Series:
         last = MARKS[-1]
         if not self.domains:
             raise CheckpointError(f"{self.base}: {self.label} has no accuracy of any domain")
-        return ([number(row, f"{domain}_{last}") for domain in self.domains] for row in self.rows)
+        return ([number(row, f"{each}_{last}") for each in domains_of(row)] for row in self.rows)
 
     def setting(self, key: str) -> str | None:
         """Return a setting of the variant, as it was typed."""
@@ -86,4 +91,15 @@ def missing_seeds(every: Sequence[Series]) -> list[str]:
         f"others have {', '.join(map(str, seeds))}."
         for each in every
         if each.seeds != seeds
+    ]
+
+
+def missing_domains(every: Sequence[Series]) -> list[str]:
+    """Say which runs were judged on fewer domains than others of their variant."""
+    return [
+        f"{each.base}: {each.label}, seed {row['seed']} has no numbers of {', '.join(lost)} (no "
+        "picture of it was kept aside, or tested); its means are over the other domains."
+        for each in every
+        for row in each.rows
+        if (lost := [domain for domain in each.domains if domain not in domains_of(row)])
     ]

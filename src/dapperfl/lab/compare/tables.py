@@ -61,7 +61,7 @@ def accuracy_table(every: Sequence[Series], title: str) -> Table:
     """Return the table as in the paper: each domain's own best round, and that of their mean."""
     domains = list(dict.fromkeys(domain for each in every for domain in each.domains))
     columns: dict[str, Sequence[Cell]] = {
-        domain_column(domain, ("global",)): ranked([_of_domain(each, domain) for each in every])
+        domain_column(domain, ("global",)): ranked([s.of_domain(domain, "best") for s in every])
         for domain in domains
     }
     columns["global"] = ranked([each.over("best") for each in every])
@@ -70,10 +70,6 @@ def accuracy_table(every: Sequence[Series], title: str) -> Table:
         "domain's best round need not be that of the mean over domains (global)."
     )
     return assembled(f"{title}: accuracy as in the paper", _labels(every), columns, note)
-
-
-def _of_domain(each: Series, domain: str) -> Spread | None:
-    return each.over(f"{domain}_best") if domain in each.domains else None
 
 
 def _labels(every: Sequence[Series]) -> list[str]:

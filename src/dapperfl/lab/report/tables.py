@@ -72,7 +72,7 @@ def cost_table(groups: list[Group]) -> Markup:
             [
                 group.label,
                 _count(group.cost("parameters_uploaded").mean),
-                _count(group.cost("peak_parameters").mean),
+                _count(group.most_held.mean),
                 _count(group.cost("train_flops").mean),
                 f"{human(group.cost('bytes_up').mean)}B",
                 f"{human(group.cost('bytes_down').mean)}B",
@@ -80,7 +80,11 @@ def cost_table(groups: list[Group]) -> Markup:
                 clock(sum(seconds) / runs),
             ]
         )
-    return table("Cost: mean of a client in a round, and of a run (clients together)", head, rows)
+    title = (
+        "Cost: mean of a client in a round (most held: of the largest net that any client held), "
+        "and of a run (clients together)"
+    )
+    return table(title, head, rows)
 
 
 def level_table(groups: list[Group]) -> Markup:

@@ -56,7 +56,7 @@ class Judge:
             yield Broken(f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
 
     def _rounds(self, config: Config, seeds: Sequence[int]) -> Iterator[Step | Done]:
-        scores, domains = [], []
+        domains = []
         for index, seed in enumerate(seeds):
             own = replace(config, seed=seed)
             simulator = build_on(own, self._federation(own))
@@ -64,11 +64,11 @@ class Judge:
             for record in simulator.rounds():
                 rounds.append(record.accuracy)
                 yield Step(index * config.rounds + record.round_num, score_of(rounds))
-            scores.append(score_of(rounds))
             domains.append(
                 {name: marks([each[name] for each in rounds])["last5"] for name in rounds[0]}
             )
-        yield Done(fmean(scores), _mean_by_domain(domains))
+        found = _mean_by_domain(domains)
+        yield Done(fmean(found.values()), found)
 
     def _federation(self, config: Config) -> Federation:
         key = (config.seed, config.fleet)

@@ -148,10 +148,10 @@ def _parse(text: str, config: Config) -> Dimension:
 def _refuse_fixed(text: str, key: str) -> None:
     if key in _FIXED:
         raise ConfigError(f"--space {text}: {key} cannot be searched; {_FIXED[key]}")
-    if key.split(".")[0] in ("data", "engine"):
+    if key.split(".")[0] in ("data", "engine", "deploy", "checkpoint_every"):
         raise ConfigError(
-            f"--space {text}: {key} cannot be searched: it says what trials are judged by, or how "
-            "fast they are, not how well a method does"
+            f"--space {text}: {key} cannot be searched: it says what trials are judged by, or "
+            "where and how fast they run, not how well a method does"
         )
 
 
