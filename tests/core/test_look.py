@@ -181,3 +181,18 @@ def test_state_that_changes_its_size_is_refused_and_caches_are_not(always):
     net.scale = torch.ones(1)
     with pytest.raises(TraceError, match=r'size of "scale" from \(1,\) to \(3,\) .* run it once'):
         ChannelGraph.trace(net, torch.zeros(1, 3))
+
+
+@pytest.mark.parametrize(("dtype", "said"), [(torch.int64, True), (torch.float32, False)])
+def test_integers_that_training_changes_are_named(dtype, said, caplog):
+    def forward(net, x):
+        if net.training:
+            net.seen += 1
+        return net.fc(x)
+
+    net = Made(forward, fc=nn.Linear(3, 5), norm=nn.BatchNorm1d(3))
+    net.register_buffer("seen", torch.zeros((), dtype=dtype))
+    ChannelGraph.trace(net, torch.zeros(1, 3))
+    told = [each for each in caplog.messages if '"seen" changes while the net trains' in each]
+    assert len(told) == int(said)
+    assert not dict(net.named_buffers())["seen"].any()  # the net that was given is left alone

@@ -9,8 +9,10 @@ from tests.core.made import Made, learnt
 from tests.core.zoo_pinned import Recurrent
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from dapperfl.core.channels import ChannelGraph
+from dapperfl.core.cost import cost
 from dapperfl.core.tracing import Product
 
 
@@ -68,3 +70,33 @@ def test_recurrent_layers_are_counted_though_torch_fuses_them():
     lstm, gru = 4 * 6 * (32 + 6), 2 * 3 * 6 * (6 + 6)
     found = ChannelGraph.trace(net, net.example()).products
     assert [product.macs for product in found] == [8 * lstm, 8 * gru]  # for each of eight columns
+
+
+class Checkpointed(nn.Module):
+    """Attention and a convolution behind a checkpoint, as large nets have them."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how = how
+        self.conv = nn.Conv2d(3, 8, 2, 2)
+        self.qkv = nn.Linear(8, 24)
+        self.fc = nn.Linear(8, 5)
+
+    def mix(self, x):
+        q, k, v = self.qkv(x).unflatten(2, (3, 8)).unbind(2)
+        return x + nn.functional.scaled_dot_product_attention(q, k, v)
+
+    def forward(self, x):
+        z = self.conv(x).flatten(2).transpose(1, 2)
+        z = self.mix(z) if self.how is None else checkpoint(self.mix, z, use_reentrant=self.how)
+        return self.fc(z.mean(1))
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # torch, of a trial
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_a_checkpoint_holds_is_counted_as_if_it_were_not_there(reentrant):
+    example = torch.zeros(1, 3, 8, 8)
+    plain, held = (ChannelGraph.trace(Checkpointed(how), example) for how in (None, reentrant))
+    assert cost(held.full()) == cost(plain.full())
+    assert held.fixed.keys() == plain.fixed.keys()
+    assert cost(plain.full()).macs > 16 * 16 * 8  # the products of attention are among them

@@ -13,7 +13,7 @@ from torch import nn
 
 from dapperfl import nets
 from dapperfl.core.channels import ChannelGraph
-from dapperfl.core.messages import LocalModel
+from dapperfl.core.messages import Device, LocalModel
 from dapperfl.core.state import snapshot
 from dapperfl.methods.nefl import NeFL
 
@@ -210,3 +210,46 @@ def test_running_means_are_also_of_the_norms_that_each_level_has_for_itself():
         for name, tensor in method.take_home(server.smooth(), rho).weights.items():
             if tensor.is_floating_point():
                 assert torch.allclose(tensor, torch.full_like(tensor, 3.0)), name
+
+
+def test_a_step_of_the_nets_own_stays_as_it_is():
+    class Quantised(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.step = nn.Parameter(torch.full((4, 1), 0.05))
+            self.fc = nn.Linear(3, 4)
+
+        def forward(self, x):
+            return nn.functional.linear(x, self.fc.weight * self.step, self.fc.bias)
+
+    net = Quantised()
+    found = NeFL().prepare(net, None)
+    assert torch.equal(found.get_parameter("step"), net.step)
+
+
+def test_a_convolution_beside_its_norm_in_one_module_is_shared():
+    class ConvNorm(nn.Module):
+        mean: torch.Tensor
+        spread: torch.Tensor
+
+        def __init__(self, read, write):
+            super().__init__()
+            self.weight = nn.Parameter(torch.randn(write, read, 3, 3))
+            self.gamma = nn.Parameter(torch.ones(write))
+            self.beta = nn.Parameter(torch.zeros(write))
+            self.register_buffer("mean", torch.zeros(write))
+            self.register_buffer("spread", torch.ones(write))
+
+        def forward(self, x):
+            out = nn.functional.conv2d(x, self.weight, padding=1)
+            statistics = self.mean, self.spread
+            return nn.functional.batch_norm(out, *statistics, self.gamma, self.beta, self.training)
+
+    tail = nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2)
+    net = nn.Sequential(ConvNorm(3, 8), *tail)
+    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8))
+    method = NeFL(learnable_steps=False, multiple=1)
+    fleet = [Device(0, "a", 0.0, 1), Device(1, "a", 0.4, 1)]
+    server = method.init(LocalModel(net.state_dict(), graph.full()), fleet)
+    own = {name.partition("/")[2] for name in server.extra}
+    assert own == {"0.gamma", "0.beta", "0.mean", "0.spread"}

@@ -184,3 +184,33 @@ def test_its_cost_is_a_forward_pass_of_the_whole_net():
     assert spent.bytes_down == full.upload_bytes
     assert spent.bytes_up == 2 * 4 * (16 + 8)  # mean and second moment of two norms, float32
     assert spent.peak_parameters == full.parameters
+
+
+class Shared(nn.Module):
+    """One norm over two scales, as the head of a pyramid has it."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 1)
+        self.norm = nn.BatchNorm2d(4)
+        self.last = nn.BatchNorm2d(4)
+
+    def forward(self, x):
+        scales = self.norm(self.conv(x)), self.norm(10 * self.conv(x[..., ::2, ::2]) + 1)
+        return self.last(scales[0])
+
+
+def test_a_norm_that_is_called_twice_has_the_moments_of_both_calls():
+    net = Shared()
+    x = torch.randn(6, 3, 4, 4)
+    with torch.no_grad():
+        small, large = net.conv(x), 10 * net.conv(x[..., ::2, ::2]) + 1
+    mean = sum(each.mean((0, 2, 3)) for each in (small, large)) / 2
+    second = sum(each.square().mean((0, 2, 3)) for each in (small, large)) / 2
+    normalising_by_batch(net)
+    for _ in range(2):  # nothing of a pass is left for the next
+        found = batch_moments(net, x)
+        assert torch.allclose(found[0, :4].float(), mean, atol=1e-5)
+        assert torch.allclose(found[1, :4].float(), second, rtol=0.05)  # variances are of n - 1
+        assert found.shape == (2, 8)
+    assert not net.norm._forward_pre_hooks

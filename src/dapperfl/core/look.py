@@ -4,6 +4,7 @@ Whatever no method could cut, copy or train is refused here, in a line that says
 rest is watched once in evaluation and once in training mode; `channels` makes a graph of it.
 """
 
+import logging
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -20,6 +21,7 @@ from dapperfl.core.trial import MISFITS, first_line
 from dapperfl.errors import TraceError
 
 OUTPUT = "the net's output"
+logger = logging.getLogger(__name__)
 
 
 def check_parts(net: nn.Module) -> None:
@@ -96,8 +98,10 @@ def watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
     counted = list(trace.arithmetic), list(trace.products)
     stays = dict(trace.pinned), dict(trace.whole), dict(trace.unruled)
     seen = all((name, 0) in trace.axes for name, p in net.named_parameters() if p.dim() > 1)
+    counts = _counts(net)
     with suppress(TraceError, *MISFITS):  # what is missed here, the trial will find
         trace.pin_all(watch(net.train(), trace, batch, apply_rule), OUTPUT)
+    _tell_counting([name for name, now in _counts(net).items() if not now.equal(counts[name])])
     _check_sizes(net, sizes)
     if trace.strangers:
         raise TraceError(
@@ -110,6 +114,25 @@ def watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
         trace.pinned, trace.whole, trace.unruled = stays
     trace.pin_whole()
     return trace, head
+
+
+def _counts(net: nn.Module) -> dict[str, Tensor]:
+    """Copy the integers and flags of a net's state, without what batch norms count."""
+    return {
+        name: tensor.clone()
+        for name, tensor in net.state_dict().items()
+        if not tensor.is_floating_point() and not name.endswith("num_batches_tracked")
+    }
+
+
+def _tell_counting(names: list[str]) -> None:
+    """Say that what a net counts in integers is lost between rounds: they have no mean."""
+    if names:
+        logger.warning(
+            '"%s" changes while the net trains, but integers and flags are not averaged, so every '
+            "round begins with the value it has now; make it a float buffer if it has to last",
+            names[0],
+        )
 
 
 def _check_sizes(net: nn.Module, sizes: Mapping[str, torch.Size]) -> None:

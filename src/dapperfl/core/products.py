@@ -11,6 +11,8 @@ from math import prod
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -43,7 +45,9 @@ def count_products(trace: Trace, call: Call) -> None:
     which compute scores twice (attention): the same number on all machines.
     """
     leaves = {id(t): t.detach().cpu().requires_grad_(t.requires_grad) for t in call.operands()}
-    with sdpa_kernel(SDPBackend.MATH), _without_onednn():
+    # A net that is being watched may be inside torch.utils.checkpoint, whose hooks are not for us.
+    plain = saved_tensors_hooks(_same, _same)
+    with sdpa_kernel(SDPBackend.MATH), _without_onednn(), plain:
         with FlopCounterMode(display=False, custom_mapping=_MORE) as forward:
             out = call.again(lambda tensor: leaves[id(tensor)].clone())
         results = [result for result in tensors_in(out) if result.requires_grad]
@@ -55,6 +59,10 @@ def count_products(trace: Trace, call: Call) -> None:
     once, back = forward.get_total_flops(), backward.get_total_flops()
     if once or back:
         trace.products.append(Product(once // (2 * trace.batch), (once + back) // trace.batch))
+
+
+def _same(tensor: Tensor) -> Tensor:
+    return tensor
 
 
 @contextmanager

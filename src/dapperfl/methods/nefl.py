@@ -56,8 +56,9 @@ class NeFL(NestedMethod):
         net = copy_net(net)
         blocks = [module for module in net.modules() if "step" in module._parameters]
         for block in blocks:
-            like = next(block.parameters())
-            block.register_parameter("step", nn.Parameter(like.new_ones(())))
+            if block._parameters["step"] is None:  # a net's own stays as it is
+                like = next(block.parameters())
+                block.register_parameter("step", nn.Parameter(like.new_ones(())))
         if not blocks:
             logger.warning('no block of this net has a parameter "step": NeFL trains none')
         return net
@@ -143,13 +144,19 @@ def _draw(ladder: Sequence[float], rho: float, dice: Dice) -> float:
 
 
 def _inconsistent(submodel: Submodel, state: State) -> State:
-    """Pick what each level has for itself: norm parameters, their statistics, and steps."""
+    """Pick what each level has for itself: norm parameters, their statistics, and steps.
+
+    The statistics are the buffers of the module whose parameters a norm reads; other parameters of
+    that module, as where one holds a convolution and its norm, are shared.
+    """
     graph: ChannelGraph = submodel.graph
     layers = {name.rpartition(".")[0] for name in graph.norms}
+    shared = {*graph.learnt} - graph.norms
     return {
         name: tensor
         for name, tensor in state.items()
-        if name.rpartition(".")[0] in layers or name.rpartition(".")[2] == "step"
+        if (name.rpartition(".")[0] in layers and name not in shared)
+        or (name.rpartition(".")[2] == "step" and tensor.dim() == 0)
     }
 
 

@@ -7,6 +7,7 @@ over its own training data, and the moments are pooled; a device weighs what it 
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
@@ -55,14 +56,50 @@ def batch_moments(net: nn.Module, x: Tensor, precision: Precision = "fp32") -> T
 
     The first row has means, the second row second moments.
     """
-    with torch.no_grad(), autocast(precision, x.device):
+    with torch.no_grad(), autocast(precision, x.device), _overwritten(net) as earlier:
         net(x)
     known = [(layer.running_mean, layer.running_var) for _, layer in norm_layers(net)]
     if not known:
         return x.new_zeros(2, 0, dtype=torch.float64)
     mean = torch.cat([mean for mean, _ in known if mean is not None]).double()
     variance = torch.cat([variance for _, variance in known if variance is not None]).double()
-    return torch.stack([mean, variance + mean.square()])
+    found = torch.stack([mean, variance + mean.square()])
+    if not any(earlier.values()):
+        return found
+    parts = torch.split(found, [layer.num_features for _, layer in norm_layers(net)], dim=1)
+    every = zip(norm_layers(net), parts, strict=True)
+    return torch.cat(
+        [torch.stack([*earlier.get(layer, ()), last]).mean(0) for (_, layer), last in every], 1
+    )
+
+
+@contextmanager
+def _overwritten(net: nn.Module) -> Iterator[dict[_BatchNorm, list[Tensor]]]:
+    """Collect the moments of all calls but the last of layers that a pass calls several times.
+
+    A head that is shared by several scales has one norm for all, and each counts alike, as in
+    training. Layers that are called once cost nothing.
+    """
+    calls: dict[_BatchNorm, list[Tensor]] = {}
+
+    def before(layer: nn.Module, _: object) -> None:
+        assert isinstance(layer, _BatchNorm)
+        if layer in calls:
+            mean, variance = layer.running_mean, layer.running_var
+            assert mean is not None
+            assert variance is not None
+            seen = mean.double()
+            calls[layer].append(torch.stack([seen, variance.double() + seen.square()]))
+        else:
+            calls[layer] = []
+
+    learning = [layer for _, layer in norm_layers(net) if layer.training]
+    hooks = [layer.register_forward_pre_hook(before) for layer in learning]
+    try:
+        yield calls
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def measure_moments(
