@@ -65,7 +65,8 @@ def keep_for_budget(
 
     One keep ratio for all groups, floored to the multiple; then groups are raised one multiple at
     a time while the budget holds: the thinnest first as long as a share rho of the MACs goes as
-    well, then those that cost the fewest MACs. The multiple halves until the budget can be met.
+    well, then those that cost the fewest MACs. The multiple halves until the budget can be met, and
+    further while steps of its size leave much of the budget unspent, as in narrow nets.
 
     Raises:
         BudgetError: If even one channel (or bundle, or what a group must keep) per group is too
@@ -86,17 +87,31 @@ def keep_for_budget(
             raise _unreachable(graph, rho, scope, smallest / dense_parameters)
         multiple //= 2
         steps = _steps(graph, scope, multiple)
-    counts = _uniform(sizes, steps, budget)
-    counts = _raised(sizes, counts, steps, (budget, (1 - rho) * dense_macs))
-    while sizes.of(counts)[0] < budget - _SLACK * dense_parameters:
+    limits = budget, (1 - rho) * dense_macs
+    counts = _spent(sizes, steps, limits)
+    while multiple > 1 and sizes.of(counts)[0] < budget - _WASTE * dense_parameters:
+        multiple //= 2
+        finer = _spent(sizes, _steps(graph, scope, multiple), limits)
+        counts = max(counts, finer, key=lambda each: sizes.of(each)[0])
+    return counts
+
+
+_SLACK = 0.02  # a share of the parameters that may be left unspent to keep the MACs low
+_WASTE = 0.1  # one that may be left unspent to keep the multiple
+
+
+def _spent(
+    sizes: "_Sizes", steps: Mapping["Group", int], limits: tuple[float, float]
+) -> dict["Group", int]:
+    """Keep as many channels as parameters and MACs allow, then as the parameters do."""
+    budget, slack = limits[0], _SLACK * sizes.of({})[0]
+    counts = _raised(sizes, _uniform(sizes, steps, budget), steps, limits)
+    while sizes.of(counts)[0] < budget - slack:
         more = _cheapest_raise(sizes, counts, steps, budget)
         if more is None:
             break
         counts = more
     return counts
-
-
-_SLACK = 0.02  # a share of the parameters that may be left unspent to keep the MACs low
 
 
 def _steps(graph: "ChannelGraph", scope: "Scope", multiple: int) -> dict["Group", int]:
