@@ -78,3 +78,10 @@ def test_a_large_fleet_does_not_fill_the_screen(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING):
         split(benchmark(60), devices=30, validation=0.2, fraction=2 / 60)
     assert "pictures: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 20 more" in caplog.messages[-1]
+
+
+def test_a_device_with_a_single_picture_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        made = split(benchmark(20), devices=2, fraction=0.05)
+    assert [len(examples) for examples in made.train.values()] == [1, 1]
+    assert "may need two: devices 0, 1; give them more" in caplog.text

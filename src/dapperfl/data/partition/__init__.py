@@ -61,6 +61,7 @@ def partition(
     shares = PROTOCOLS[settings.protocol](open_to_all, fleet)
     train, validation = _with_validation(shares.held, fleet)
     _tell_bare(shares.homes, validation, fleet)
+    _tell_lonely(train)
     return Federation(
         devices=tuple(
             Device(index, home, rho, len(train[index]))
@@ -116,11 +117,26 @@ def _tell_bare(homes: Sequence[str], validation: Mapping[int, Examples], fleet: 
     bare = [index for index, aside in validation.items() if len(aside) == 0]
     if not bare:
         return
-    more = f" and {len(bare) - _NAMED} more" if len(bare) > _NAMED else ""
     known = {homes[index] for index in validation if index not in bare}
     lost = list(dict.fromkeys(homes[index] for index in bare if homes[index] not in known))
     domains = f"; so no accuracy kept aside is of {', '.join(lost)}" if lost else ""
     log.warning(
-        "data.validation = %g leaves nothing aside on devices with too few pictures: %s%s%s",
-        *(fleet.settings.validation, ", ".join(map(str, bare[:_NAMED])), more, domains),
+        "data.validation = %g leaves nothing aside on devices with too few pictures: %s%s",
+        *(fleet.settings.validation, _some(bare), domains),
     )
+
+
+def _tell_lonely(train: Mapping[int, Examples]) -> None:
+    """Name devices whose only picture many a net cannot be trained with."""
+    lonely = [index for index, examples in train.items() if len(examples) == 1]
+    if lonely:
+        log.warning(
+            "a single picture to train on, where batch norms may need two: devices %s; give them "
+            "more (data.fraction), or have fewer devices",
+            _some(lonely),
+        )
+
+
+def _some(devices: Sequence[int]) -> str:
+    more = f" and {len(devices) - _NAMED} more" if len(devices) > _NAMED else ""
+    return ", ".join(map(str, devices[:_NAMED])) + more
