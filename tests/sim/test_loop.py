@@ -11,7 +11,8 @@ from dapperfl.sim.loop import told
     [
         (KeyError("bias"), "KeyError: 'bias'"),
         (ZeroDivisionError(), "ZeroDivisionError"),
-        (ValueError("too few values\nper channel"), "ValueError: too few values"),
+        (ValueError("too few values\nper channel"), "too few values"),
+        (AttributeError("bias"), "AttributeError: bias"),
         (RuntimeError("mat1 and mat2 shapes"), "mat1 and mat2 shapes"),
         (RunError("the loss is nan in epoch 1"), "the loss is nan in epoch 1"),
     ],

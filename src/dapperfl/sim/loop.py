@@ -21,7 +21,7 @@ from dapperfl.core.messages import (
     Work,
 )
 from dapperfl.core.state import State
-from dapperfl.errors import DapperFLError, is_of_memory
+from dapperfl.errors import is_of_memory
 from dapperfl.runtime.frozen import FrozenNets
 from dapperfl.runtime.local import Trade
 from dapperfl.runtime.statistics import (
@@ -135,9 +135,9 @@ def left_out(device: Device, error: Exception) -> LeftOut:
 
 
 def told(error: Exception) -> str:
-    """Return an error in a line; what Python raises is little without its kind, as of a key."""
+    """Return an error in a line; a single word, as of a missing key, is little without its kind."""
     first = str(error).splitlines()[0] if str(error) else ""
-    if first and isinstance(error, DapperFLError | RuntimeError):  # torch's are sentences
+    if " " in first:
         return first
     kind = type(error).__name__
     return f"{kind}: {first}" if first else kind
