@@ -1,6 +1,7 @@
 """What all tests share: one thread, Ctrl-C as it is, and the embedded benchmark drawn once."""
 
 import gc
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,36 @@ settings.load_profile("patient")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A job in the background ignores Ctrl-C, and so would the programs that tests start and stop.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Tests that are repeated for every method, or for every name of `reproduce`: `make test` tries a
+# few of each, the slow tier all others.
+REPEATED = frozenset(
+    {
+        "test_a_run_resumed_from_disk_ends_where_the_uninterrupted_one_does",
+        "test_each_name_has_its_rows_its_page_and_its_axes",
+        "test_every_field_changes_the_result",
+        "test_every_method_gives_what_the_loop_gives",
+        "test_every_method_learns_the_same_over_the_wire",
+        "test_it_learns_the_same_as_in_simulation",
+        "test_it_trains_any_net_within_its_budgets",
+        "test_no_method_sees_a_difference",
+        "test_the_numbers_are_the_recorded_ones",
+        "test_the_order_in_which_clients_train_and_answer_does_not_matter",
+        "test_training_as_in_the_paper_stays_far_from_absurd",
+    }
+)
+ALWAYS = {"dapperfl", "fedavg", "digits"}  # words in the names of those that are always tried
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave most of what is repeated to the slow tier, before tiers are chosen."""
+    for item in items:
+        if isinstance(item, pytest.Function) and item.originalname in REPEATED:
+            words = set(re.split(r"[-.:]", item.callspec.id))
+            if not words & ALWAYS:
+                item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:

@@ -54,6 +54,7 @@ def recurrent() -> nn.Module:
 
 @pytest.mark.parametrize("name", ["dapperfl", "heterofl", "fedavg"])
 @pytest.mark.parametrize("cls", PINNED_NETS)
+@pytest.mark.slow
 def test_nets_with_calls_that_have_no_rule_train_and_shrink(cls, name):
     settings = GAMMA_FREE.get(name, {}) if cls is Prototypes else {}
     method = methods.load(name).from_preset("default", **settings)

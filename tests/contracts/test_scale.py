@@ -153,6 +153,7 @@ def ram_of(record: RoundRecord) -> int:
 
 @pytest.mark.parametrize("limit", [0, 10**9])
 @pytest.mark.parametrize("name", ["moon", "fedsr"])
+@pytest.mark.slow
 def test_a_run_resumed_again_and_again_is_the_uninterrupted_one(name, limit, tmp_path):
     whole = list(large_world(name, 8).rounds())
     for after in range(ROUNDS):

@@ -80,6 +80,7 @@ def test_a_masked_net_is_the_shrunk_net_with_one_bundle_of_each_group(cls):
 
 
 @every_net
+@pytest.mark.slow
 def test_a_masked_net_is_the_shrunk_net_at_every_reachable_budget(cls):
     graph = graph_of(cls)
     for rho in (0.2, 0.5):

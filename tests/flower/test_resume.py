@@ -59,6 +59,7 @@ def back(village: Village) -> Village:
 # Three tasks a round: after the second reply, within round 1; after the third, when round 1 is
 # done and round 2 is asked for; after the fifth and the eighth, within rounds 2 and 3.
 @pytest.mark.parametrize("message", [2, 3, 5, 8])
+@pytest.mark.slow
 def test_a_killed_server_ends_where_it_would_have_ended(message, tmp_path):
     whole = run_to_the_end(tmp_path / "whole")
     village = killed_at(tmp_path, message)

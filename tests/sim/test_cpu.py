@@ -224,6 +224,7 @@ def open_files() -> int:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it looks into /proc")
+@pytest.mark.slow
 def test_processes_give_what_the_loop_gives_and_one_that_is_killed_changes_nothing(caplog):
     gc.collect()
     before, files, shared = children(), open_files(), set(os.listdir("/dev/shm"))

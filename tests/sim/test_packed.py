@@ -53,6 +53,7 @@ def test_what_is_loaded_is_in_the_views_and_in_the_copy(cls, turned):
 
 @every_net
 @formats
+@pytest.mark.slow
 def test_a_block_is_cut_as_a_state_is(cls, turned):
     graph = graph_of(cls)
     net = build(cls)

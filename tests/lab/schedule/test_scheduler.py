@@ -78,6 +78,7 @@ def night(tmp_path_factory: pytest.TempPathFactory) -> Night:
 
 
 @pytest.mark.parametrize("name", ["plain", "half done", "killed once", "last"])
+@pytest.mark.slow
 def test_each_run_ends_where_it_would_have_ended_alone(night, tmp_path, name):
     outcome = night.outcomes[name]
     assert outcome.error is None

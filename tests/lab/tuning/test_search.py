@@ -104,6 +104,7 @@ def test_one_worker_tries_the_same_again_with_the_same_seed(made_up, tmp_path):
 
 
 @pytest.mark.parametrize(("number", "step"), [(0, 1), (2, 0), (4, 3)])
+@pytest.mark.slow
 def test_a_killed_search_goes_on_as_if_nothing_had_been(made_up, tmp_path, number, step):
     whole = search(tmp_path / "whole")
     with pytest.raises(Killed):
