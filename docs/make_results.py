@@ -21,6 +21,7 @@ from dapperfl.lab.compare.rows import Row, read_rows
 from dapperfl.lab.compare.series import Series, series_of
 from dapperfl.lab.compare.tables import aside_table, mean_std
 from dapperfl.lab.compare.unseen import unseen_table
+from dapperfl.lab.groups import spread
 from dapperfl.lab.reproduce.drawing import draw_seeds
 from dapperfl.lab.reproduce.paper import paper_table
 from dapperfl.lab.reproduce.plans import PLANS
@@ -38,6 +39,7 @@ OURS = "dapperfl:default"
 UNEQUAL = ["heterofl", "fedrolex", "fedmp", "nefl", "feddrop", "fedavg_capable", "fedavg_small"]
 # Where `equal` has not been run yet: rows of the log with the same ingredients, X lr.02 mean.1.
 TRIED = {"digits": "digits-3"}
+FUSION = ("alpha0", "alpha-min", "epsilon")  # sweeps of what matters in the first rounds alone
 Table = Mapping[str, Series]  # by label
 GREY = "#999999"
 
@@ -204,6 +206,24 @@ def _aside(series: Series) -> float:
     return series.over("validation").mean
 
 
+def chance(files: Mapping[str, Path]) -> str:
+    """Return how far runs of one seed are apart that differ in how they fuse, and in nothing else.
+
+    A run that several sweeps share counts once.
+    """
+    head = ["", "runs", "mean", "std", "lowest", "highest"]
+    lines = [_line(head), "|---|" + "---:|" * (len(head) - 1)]
+    found: dict[str, dict[str, float]] = {}
+    for row in (row for name in FUSION if name in files for row in read_rows(files[name])):
+        title = f"{row['base']}, {row['method']}:{row['preset']}, seed {row['seed']}"
+        found.setdefault(title, {})[row["id"]] = float(row["last5"])
+    for title, runs in found.items():
+        own = spread(runs.values())
+        numbers = (f"{own.mean:.1f}", f"{own.std or 0:.1f}", f"{own.low:.1f}", f"{own.high:.1f}")
+        lines.append(_line([title, str(own.count), *numbers]))
+    return "\n".join(lines) + "\n"
+
+
 def _judged(found: Difference | None) -> str:
     if found is None:
         return "no common seed"
@@ -268,6 +288,8 @@ def made(page: str, images: Path = IMAGES, folder: Path = RESULTS) -> str:
         page = insert(
             page, "curves", curves([files[n] for n in MAIN.values() if n in files], images)
         )
+    if any(name in files for name in FUSION):
+        page = insert(page, "chance", chance(files))
     for name, path in files.items():
         page = insert(page, name, section(name, path, images))
     return page

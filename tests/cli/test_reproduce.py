@@ -17,7 +17,7 @@ EXPECTED: dict[str, tuple[int, dict[str, list[tuple[str, str, str]]]]] = {
     "table-office": (15, {}),
     "footprint": (
         2 * 4 * 4,
-        {"": [(base, "pruning ratio ρ of every device", "global accuracy [%]")
+        {"": [(base, "pruning ratio ρ of every device", "accuracy [%]")
               for base in ("digits", "office")]},
     ),
     "ablation": (2 * 2 * 4, {}),

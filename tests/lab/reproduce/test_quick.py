@@ -24,7 +24,7 @@ SEEDS = {"table-digits": (0, 1)}  # others have one
 MOST = {"rates": 2, "equal": 2}  # methods
 DOMAINS = ("handwriting", "photo", "print", "street")
 AXES = {
-    "footprint": {"": ("pruning ratio ρ of every device", "global accuracy [%]", 2)},
+    "footprint": {"": ("pruning ratio ρ of every device", "accuracy [%]", 2)},
     "alpha0": {"": ("alpha_0", "global accuracy [%]", 2)},
     "alpha-min": {"": ("alpha_min", "global accuracy [%]", 2)},
     "epsilon": {"": ("epsilon", "global accuracy [%]", 2)},

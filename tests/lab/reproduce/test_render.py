@@ -9,7 +9,7 @@ from dapperfl.lab.compare.rows import write_rows
 from dapperfl.lab.compare.series import series_of
 from dapperfl.lab.reproduce.beside import Pair, differences
 from dapperfl.lab.reproduce.curves import best_so_far
-from dapperfl.lab.reproduce.paper import Printed
+from dapperfl.lab.reproduce.paper import Printed, paper_table
 from dapperfl.lab.reproduce.plans import PLANS
 from dapperfl.lab.reproduce.render import render, write_from_csv
 from dapperfl.lab.reproduce.search import distinct
@@ -82,16 +82,43 @@ def test_an_average_over_benchmarks_is_taken_seed_by_seed():
 
 def test_a_sweep_says_where_its_best_is_and_the_papers():
     specs = [
-        (f"dapperfl:paper gamma={g}", 0, value, "digits", f"method.gamma={g}")
+        (f"dapperfl:paper gamma={g}", seed, value, "digits", f"method.gamma={g}")
         for g, value in ((0, 50), (0.01, 60), (0.1, 70))
+        for seed in (0, 1)
     ]
     product = render(PLANS["gamma"], _rows(*specs), [])
     [remark] = product.document.remarks
     assert remark.startswith("dapperfl:paper: best on digits at gamma=0.1 (70.0); at 0.01, the")
-    assert remark.endswith("60.0. This differs.")
+    assert remark.endswith("60.0 (std 0.0). This differs.")
     [axes] = product.figures[""].axes
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("gamma", "global accuracy [%]")
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "0.01", "0.1"]
+
+
+def test_a_sweep_of_one_seed_has_no_verdict_and_only_the_papers_number_for_its_benchmark():
+    specs = [
+        (f"dapperfl:paper gamma={g}", 0, value, "office", f"method.gamma={g}")
+        for g, value in ((0, 50), (0.01, 60))
+    ]
+    product = render(PLANS["gamma"], _rows(*specs), [])
+    *_, remark = product.document.remarks
+    assert remark.endswith("60.0. One seed, so no verdict.")
+    [axes] = product.figures[""].axes
+    printed = paper_table("accuracy", "office").rows["dapperfl"]["global"].mean
+    marks = [point.tolist() for marks in axes.collections for point in marks.get_offsets()]
+    assert [1, printed] in marks
+    assert not [height for _, height in marks if height not in (50, 60, printed)]
+
+
+def test_ratios_show_the_net_that_devices_take_home_beside_the_global_one():
+    own = {"weakest_accuracy": "61.5", "settings": "fleet.rhos=[0.8]"}
+    row = made_row("nefl ρ=0.8", 0, dark=10, light=12, base="office", **own)
+    product = render(PLANS["footprint"], [row], [])
+    assert _table(product, "accuracy as in the paper")["nefl ρ=0.8"][-1] == "11.00"
+    assert _table(product, "the devices' nets")["nefl ρ=0.8"][:2] == ["61.50", "200"]
+    [axes] = product.figures[""].axes
+    heights = {line.get_linestyle(): list(line.get_ydata()) for line in axes.get_lines()[:2]}
+    assert heights == {"-": [11.0], "--": [61.5]}
 
 
 def test_curves_show_the_best_until_each_round():

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 from dapperfl.lab.compare.output import Document
 from dapperfl.lab.compare.rows import Row
 from dapperfl.lab.compare.series import Series, missing_seeds, series_of
-from dapperfl.lab.compare.tables import Cell, Table, accuracy_table, assembled
+from dapperfl.lab.compare.tables import Cell, Table, accuracy_table, assembled, mean_std
 from dapperfl.lab.display import human
 from dapperfl.lab.reproduce.beside import Pair, beside_table, on_other_data, verdict
 from dapperfl.lab.reproduce.drawing import (
-    ACCURACY,
     at_values,
     draw_means,
     legend_below,
@@ -23,6 +22,8 @@ from dapperfl.lab.reproduce.product import Product
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+OWN_NET = "weakest_accuracy"  # column: of the compact net of the smallest level, here of all
 
 
 def render(title: str, rows: Sequence[Row], rounds: Sequence[Row]) -> Product:
@@ -54,7 +55,7 @@ def _printed(each: Series) -> Cells | None:
 
 
 def _sizes(every: Sequence[Series], base: str) -> Table:
-    """Return parameters and MACs of a device's net, counted on the shrunk net."""
+    """Return parameters, MACs and accuracy of a device's net, counted on the shrunk net."""
 
     def column(name: str) -> list[Cell]:
         return [Cell(human(each.over(f"weakest_{name}").mean).strip()) for each in every]
@@ -64,17 +65,20 @@ def _sizes(every: Sequence[Series], base: str) -> Table:
         return [Cell(f"{cells[name].mean:.2f} M" if cells else "–") for cells in found]
 
     columns = {
+        "its accuracy": [Cell(mean_std(each.over(OWN_NET))) for each in every],
         "parameters": column("parameters"),
         "paper's": of_paper("parameters"),
         "MACs": column("macs"),
         "paper's FLOPs": of_paper("macs"),
     }
     note = (
-        "Of the net that a device takes home. The paper's figures are a share 1 - ρ of the full "
-        "net's, not counted; what it calls FLOPs are MACs."
+        "Of the net that a device takes home; its accuracy [%] is after the last round, mean over "
+        "domains. Where no device holds the whole net, this is the one that was trained. The "
+        "paper's figures are a share 1 - ρ of the full net's, not counted; what it calls FLOPs are "
+        "MACs."
     )
     labels = [each.label for each in every]
-    return assembled(f"{base}: size of the devices' nets", labels, {**columns}, note)
+    return assembled(f"{base}: the devices' nets", labels, {**columns}, note)
 
 
 def _figure(every: Sequence[Series], elsewhere: Sequence[str]) -> "Figure":
@@ -87,13 +91,17 @@ def _figure(every: Sequence[Series], elsewhere: Sequence[str]) -> "Figure":
         for index, name in enumerate(names):
             line = sorted((each for each in own if _method(each) == name), key=ratio)
             places = [ratios.index(ratio(each)) for each in line]
-            means = [each.over("best") for each in line]
-            draw_means(axes, places, means, pen(index) | {"label": name})
+            look = pen(index) | {"linestyle": "-"}
+            draw_means(axes, places, [each.over("best") for each in line], look | {"label": name})
+            taken = [each.over(OWN_NET) for each in line]
+            draw_means(axes, places, taken, look | {"linestyle": "--", "markerfacecolor": "none"})
         label = f"DapperFL in the paper{', on its data' if elsewhere else ''}"
         _draw_paper(axes, base, ratios, label)
-        axes.set(title=base, ylabel=ACCURACY)
+        axes.set(title=base, ylabel="accuracy [%]")
         at_values(axes, ratios, "pruning ratio ρ of every device")
-    legend_below(figure, 3)
+        axes.plot([], [], color="black", label="global net, best round")
+        axes.plot([], [], "--", color="black", label="net that devices take home")
+    legend_below(figure, 2 * len(bases))
     return figure
 
 

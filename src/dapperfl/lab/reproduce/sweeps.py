@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from dapperfl.lab.compare.output import Document
@@ -101,6 +102,8 @@ def _verdict(name: str, field: str, lines: Lines) -> str:
         text += f"; at {value:g}, the paper's best ({place}), {there.mean:.1f}"
         if there.std is not None:
             text += f" (std {there.std:.1f})"
+    if own[best].count < 2:
+        return f"{text}. One seed, so no verdict."
     agrees = "agrees" if best == value else "differs"
     return f"{text}. This {agrees}."
 
@@ -112,21 +115,36 @@ def _figure(field: str, lines: Mapping[str, Lines], elsewhere: Sequence[str]) ->
         for index, (base, line) in enumerate(own.items()):
             places = [values.index(value) for value in line]
             draw_means(axes, places, list(line.values()), pen(index) | {"label": base})
-        _draw_paper(axes, field, values, elsewhere)
+        _draw_paper(axes, field, values, list(own), elsewhere)
         axes.set(title=name, ylabel=ACCURACY)
         at_values(axes, values, field)
-    legend_below(figure, 4)
+    legend_below(figure, 2 * len(lines))
     return figure
 
 
 def _draw_paper(
-    axes: "Axes", field: str, values: Sequence[float], elsewhere: Sequence[str]
+    axes: "Axes",
+    field: str,
+    values: Sequence[float],
+    bases: Sequence[str],
+    elsewhere: Sequence[str],
 ) -> None:
-    """Mark the paper's best value and its accuracies there, the only ones it has numbers for."""
+    """Mark the paper's best value and its accuracies there, the only ones it has numbers for.
+
+    Each has the colour of its benchmark's line; an average is taken over the benchmarks drawn.
+    """
     best, _ = best_value(field)
-    if best in values:
-        rows = [paper_table("accuracy", base).rows for base in ("digits", "office")]
-        heights = [row["dapperfl"]["global"].mean for row in rows]
-        places = [values.index(best)] * len(heights)
-        label = f"paper's best{', on its data' if elsewhere else ''}"
-        axes.scatter(places, heights, marker="x", color="#767676", label=label, zorder=3)
+    if best not in values:
+        return
+    heights = {
+        base: paper_table("accuracy", base).rows["dapperfl"]["global"].mean
+        for base in bases
+        if base != AVERAGE
+    }
+    if AVERAGE in bases:
+        heights[AVERAGE] = fmean(heights.values())
+    for index, base in enumerate(bases):
+        colour = pen(index)["color"]
+        axes.scatter(values.index(best), heights[base], marker="x", color=colour, zorder=3)
+    label = f"paper's best{', on its data' if elsewhere else ''}"
+    axes.scatter([], [], marker="x", color="#767676", label=label)
