@@ -251,7 +251,6 @@ def test_an_engine_that_is_told_its_workers_keeps_them(machine, tmp_path):
 
 
 @pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore:.*does not have a deterministic implementation")
 @pytest.mark.parametrize("engine", ["loop", "graphs"])
 def test_runs_that_share_a_gpu_end_where_they_would_have_ended_alone(tmp_path, engine):
     settings = ["engine.device=auto", f"engine={engine}", "rounds=10"]
