@@ -62,3 +62,8 @@ def test_in_the_first_round_it_is_heterofl():
     assert all(torch.equal(first.weights[n], t) for n, t in second.weights.items())
     assert (FedRolex().step, FedRolex().statistics) == (1, "recalibrate")
     assert FedRolex(bn_statistics="average").statistics == "average"
+
+
+def test_the_whole_net_is_handed_out_also_where_nobody_holds_it():
+    server = server_of(FEDROLEX, (0.6, 0.3))
+    assert FEDROLEX.deliver(server) is server.model

@@ -50,3 +50,13 @@ def test_a_device_takes_home_what_it_trains(rho):
     device = 0 if rho == 0 else 1
     trained = assigned(HETEROFL, server, device).model.submodel
     assert HETEROFL.compact(server, rho).to_lists() == trained.to_lists()
+
+
+def test_where_nobody_holds_the_whole_net_that_of_the_strongest_is_measured_and_handed_out():
+    server = server_of(HETEROFL, (0.6, 0.3))
+    strongest = HETEROFL.take_home(server, 0.3)
+    assert strongest.submodel.kept
+    for model in (HETEROFL.deliver(server), HETEROFL.measured_in(server, server.fleet[0])):
+        assert model.submodel.to_lists() == strongest.submodel.to_lists()
+    whole = server_of(HETEROFL, (0.6, 0.0))
+    assert HETEROFL.deliver(whole) is HETEROFL.measured_in(whole, whole.fleet[0]) is whole.model

@@ -1,6 +1,7 @@
 """NeFL: what is shared between levels, what is not, and the ladder they stand on."""
 
 import logging
+from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
 
@@ -183,11 +184,21 @@ def test_a_net_without_room_for_steps_is_said(caplog):
     assert NeFL(learnable_steps=False).prepare(net, "fc") is net
 
 
-@pytest.mark.parametrize(("rhos", "said"), [((0.2, 0.4), True), ((0.0, 0.4), False)])
-def test_a_fleet_in_which_nobody_trains_the_evaluated_norms_is_said(caplog, rhos, said):
-    with caplog.at_level(logging.WARNING):
-        server_of(NEFL, rhos)
-    assert ("no device trains the full net" in caplog.text) == said
+@pytest.mark.parametrize(
+    ("method", "rhos", "rho"),
+    [
+        (NEFL, (0.2, 0.6), 0.2),
+        (NEFL, (0.0, 0.6), 0.0),
+        (NeFL(multiple=1, rungs="dynamic"), (0.2, 0.6), 0.0),  # some draw the full net
+    ],
+)
+def test_the_largest_net_that_is_trained_is_handed_out_with_its_norms(method, rhos, rho):
+    server = server_of(method, rhos)
+    after = replace(server, extra={name: t + 1 for name, t in server.extra.items()})
+    home, handed = method.take_home(after, rho), method.deliver(after)
+    assert handed.submodel.to_lists() == home.submodel.to_lists()
+    if rho:
+        assert torch.equal(handed.weights["bn1.weight"], home.weights["bn1.weight"])
 
 
 def test_a_level_takes_its_own_norms_and_steps_home():

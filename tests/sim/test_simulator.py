@@ -17,6 +17,8 @@ from dapperfl.methods.base import Method, Statistics
 from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.methods.fedavg import FedAvg
 from dapperfl.methods.fedavg_small import FedAvgSmall
+from dapperfl.methods.heterofl import HeteroFL
+from dapperfl.methods.nefl import NeFL
 from dapperfl.runtime.calibration import calibrate
 from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.runtime.statistics import recalibrate
@@ -49,6 +51,17 @@ def test_training_learns():
     assert records[-1].mean_accuracy > 80
     assert records[-1].loss < 0.5 * records[0].loss
     assert [record.round_num for record in records] == list(range(1, 13))
+
+
+@pytest.mark.parametrize("method", [HeteroFL(), NeFL()])
+def test_accuracy_is_that_of_the_largest_net_that_is_trained(method):
+    world = simulator(method, federation=tiny_federation(rhos=(0.5, 0.7)))
+    *_, last = world.rounds()
+    compact = world.delivered(last.snapshot.server)
+    assert compact.submodel.kept
+    assert last.accuracy == world.evaluate(compact)
+    taken = world.compact(last.snapshot.server, 0.5)
+    assert taken.submodel.to_lists() == compact.submodel.to_lists()
 
 
 @pytest.mark.parametrize("preset", ["default", "paper", "release"])

@@ -245,6 +245,15 @@ class NestedMethod(SubmodelMethod):
         """Divide each entry by the weight of those who hold it."""
         return CoverageMean(server.weights)
 
+    def deliver(self, server: ServerState) -> LocalModel:
+        """Return the net of the strongest level: what lies beyond it nobody ever trains."""
+        strongest = server.levels[0]
+        return self.take_home(server, strongest) if strongest > 0 else server.model
+
+    def measured_in(self, server: ServerState, device: Device) -> LocalModel:
+        """Measure statistics in what is handed out."""
+        return self.deliver(server)
+
 
 def cut(server: ServerState, submodel: Submodel) -> LocalModel:
     """Cut a submodel from the global model."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from dapperfl.core.messages import ServerState
+from dapperfl.core.messages import LocalModel, ServerState
 from dapperfl.core.scores import Scores, ordered_scores
 from dapperfl.methods.heterofl import HeteroFL
 from dapperfl.settings import Range, setting
@@ -19,3 +19,7 @@ class FedRolex(HeteroFL):
     def scores(self, server: ServerState, rng: torch.Generator) -> Scores:
         """Prefer the channels of this round's window."""
         return ordered_scores(server.model.submodel.graph, start=self.step * server.round_num)
+
+    def deliver(self, server: ServerState) -> LocalModel:
+        """Return the whole net: in time the window has been everywhere."""
+        return server.model

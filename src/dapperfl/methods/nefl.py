@@ -65,10 +65,6 @@ class NeFL(NestedMethod):
 
     def init(self, model: LocalModel, fleet: Sequence[Device]) -> ServerState:
         """Give every level its own copy of norms and steps."""
-        if all(device.rho > 0 for device in fleet):
-            logger.warning(
-                "no device trains the full net: its norms and steps will stay as they are"
-            )
         server = super().init(model, fleet)
         extra: State = {}
         for rho in _ladder(server):
@@ -94,6 +90,10 @@ class NeFL(NestedMethod):
         """Return a level's prefix with the level's own norms and steps."""
         model = super().take_home(server, rho)
         return LocalModel(model.weights | _of_level(server.extra, rho), model.submodel)
+
+    def deliver(self, server: ServerState) -> LocalModel:
+        """Return the net of the strongest level; where rungs are drawn, all are trained."""
+        return server.model if self.rungs == "dynamic" else super().deliver(server)
 
     def report(self, net: Net, batches: Iterable[Batch], work: Work) -> Report:
         """Say which rung was trained."""
