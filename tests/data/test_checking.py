@@ -76,3 +76,56 @@ def test_there_is_one_shape_and_a_mean_for_each_channel() -> None:
 def test_pictures_are_not_divided_by_zero() -> None:
     with pytest.raises(DataError, match=r"std = \(0\.2, 0\.0, 0\.2\).* must be above 0"):
         check_pictures(replace(WORLD, std=(0.2, 0.0, 0.2)))
+
+
+def test_means_and_deviations_are_finite_and_of_the_scale_of_pictures() -> None:
+    for field in ("mean", "std"):
+        for odd in (float("nan"), float("inf")):
+            changed: dict[str, Any] = {field: (0.5, odd, 0.5)}
+            with pytest.raises(DataError, match=rf"^{field} = .*{odd}.* expected finite numbers"):
+                check_pictures(replace(WORLD, **changed))
+    with pytest.raises(DataError, match=r"mean = \(127\.0,\).* divide mean and std by 255"):
+        check_pictures(replace(WORLD, mean=(127.0,), std=(60.0,)))
+
+
+@pytest.mark.parametrize("kind", [torch.bool, torch.uint8, torch.uint16, torch.int32])
+def test_labels_may_be_integers_of_any_kind(kind: torch.dtype) -> None:
+    held = replace(GOOD, labels=GOOD.labels.to(kind))
+    check_pictures(replace(WORLD, test={"ice": held}))
+    complex_ones = replace(GOOD, labels=GOOD.labels.to(torch.complex64))
+    with pytest.raises(DataError, match=r"labels are .*complex64"):
+        check_pictures(replace(WORLD, test={"ice": complex_ones}))
+
+
+def test_labels_out_of_range_say_what_they_are() -> None:
+    with pytest.raises(DataError, match=r"not within 0\.\.1: they are from 1 to 2"):
+        check_pictures(replace(WORLD, test={"ice": replace(GOOD, labels=GOOD.labels + 1)}))
+
+
+def test_tensors_without_pixels_are_named() -> None:
+    for odd in (GOOD.images.to_sparse(), GOOD.images.to("meta")):
+        with pytest.raises(DataError, match=r"images are a sparse tensor, or have no data"):
+            check_parts(
+                replace(BENCHMARK, domains={"sea": Domain(MADE(odd, GOOD.labels), GOOD, 4)})
+            )
+
+
+def shaped(*shape: int) -> Federation:
+    held = Examples(torch.zeros(4, *shape, dtype=torch.uint8), GOOD.labels)
+    return replace(WORLD, train={0: held}, test={"ice": held}, std=(0.2,))
+
+
+def test_pictures_that_shifts_put_out_of_sight_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    check_pictures(shaped(6, 5, 50))
+    check_pictures(replace(shaped(6, 1, 50), pad=0))
+    assert not caplog.messages
+    check_pictures(shaped(6, 1, 50))  # series as pictures of one line
+    assert "some of 1 × 50 are out of sight then, all zero; give Benchmark(pad=0)" in caplog.text
+
+
+def test_pictures_with_their_channels_last_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    check_pictures(shaped(3, 8, 8))
+    check_pictures(replace(shaped(6, 50, 1), pad=0))
+    assert not caplog.messages
+    check_pictures(replace(shaped(8, 8, 1), pad=0))
+    assert "8 channels of 8 × 1 pixels: if they are (n, height, width, channels)" in caplog.text

@@ -1,13 +1,18 @@
 """Pictures of somebody's own making, looked at before anything is trained on them."""
 
+import logging
 from collections.abc import Iterator
+from math import isfinite
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from dapperfl.data.benchmark import Benchmark, Examples, Federation
+from dapperfl.data.facts import check_domains
 from dapperfl.errors import DataError
+
+log = logging.getLogger(__name__)
 
 
 def check_parts(found: Benchmark) -> None:
@@ -18,9 +23,8 @@ def check_parts(found: Benchmark) -> None:
     Raises:
         DataError: names the first thing that is wrong, and where.
     """
+    check_domains(found.domains)
     for name, domain in found.domains.items():
-        if not isinstance(name, str):
-            raise DataError(f"domain {name!r}: its name is a {type(name).__name__}, not a text")
         if wrong := _what_cannot_be_dealt(domain.train):
             raise DataError(f"training pictures of {name}: {wrong}")
     for what in ("mean", "std"):
@@ -36,6 +40,8 @@ def _what_cannot_be_dealt(examples: object) -> str | None:
         value: Any = getattr(examples, what)
         if not isinstance(value, Tensor):
             return f"{what} are a {type(value).__name__}, not a tensor; torch.as_tensor makes one"
+        if value.layout != torch.strided or value.is_meta:
+            return f"{what} are a sparse tensor, or have no data; use to_dense()"
     images, labels = examples.images.shape[:1].numel(), examples.labels.shape[:1].numel()
     return None if images == labels else f"there are {images} images and {labels} labels"
 
@@ -54,11 +60,42 @@ def check_pictures(world: Federation) -> None:
     if len(shapes) > 1:
         sizes = ", ".join(f"{shape} in {where}" for shape, where in shapes.items())
         raise DataError(f"all pictures must have the same shape; there is {sizes}")
+    _check_scale(world)
+    _tell_odd_shape(world)
+
+
+def _check_scale(world: Federation) -> None:
+    """Refuse means and deviations that pictures cannot have."""
     channels = world.shape[0]
     if {len(world.mean), len(world.std)} - {1, channels}:
         raise DataError(f"mean and std need one number, or one for each of {channels} channels")
+    for what, values in (("mean", world.mean), ("std", world.std)):
+        if not all(map(isfinite, values)):
+            raise DataError(f"{what} = {tuple(values)}: expected finite numbers")
     if min(world.std) <= 0:
         raise DataError(f"std = {tuple(world.std)}: pictures are divided by it; it must be above 0")
+    if max(world.mean) > 1:
+        raise DataError(
+            f"mean = {tuple(world.mean)}: bytes are scaled to [0, 1] before it is taken off; "
+            "divide mean and std by 255"
+        )
+
+
+def _tell_odd_shape(world: Federation) -> None:
+    """Say what trains, but hardly as it was meant."""
+    channels, height, width = world.shape
+    if channels == height > 4 and width in (1, 3, 4):
+        log.warning(
+            "pictures have %d channels of %d × %d pixels: if they are (n, height, width, "
+            "channels), images.permute(0, 3, 1, 2) makes (n, channels, height, width) of them",
+            *(channels, height, width),
+        )
+    if world.train and world.pad >= min(height, width):
+        log.warning(
+            "pad = %d: training shifts pictures by up to so many pixels, and some of %d × %d are "
+            "out of sight then, all zero; give Benchmark(pad=0) if they are to stay where they are",
+            *(world.pad, height, width),
+        )
 
 
 def _parts(world: Federation) -> Iterator[tuple[str, Examples]]:
@@ -76,11 +113,15 @@ def what_is_wrong(examples: Examples, num_classes: int) -> str | None:
     images, labels = examples.images, examples.labels
     if images.dtype != torch.uint8 or images.dim() != 4:
         shape = tuple(images.shape)
-        return f"images are {images.dtype} {shape}, not uint8 (n, channels, height, width)"
-    if labels.is_floating_point() or labels.dim() != 1:
+        return (
+            f"images are {images.dtype} {shape}, not uint8 (n, channels, height, width); scale "
+            "values to whole numbers from 0 to 255, and view series as (n, channels, 1, length)"
+        )
+    if labels.is_floating_point() or labels.is_complex() or labels.dim() != 1:
         return f"labels are {labels.dtype} {tuple(labels.shape)}, not integers, one an image"
     if len(labels) == 0:
         return "there are none"
-    if int(labels.min()) < 0 or int(labels.max()) >= num_classes:
-        return f"labels are not within 0..{num_classes - 1}"
+    low, high = (int(end) for end in labels.long().aminmax())
+    if low < 0 or high >= num_classes:
+        return f"labels are not within 0..{num_classes - 1}: they are from {low} to {high}"
     return None

@@ -2,6 +2,7 @@ import logging
 
 import pytest
 
+from dapperfl.errors import ConfigError
 from tests.data.partition.toy import benchmark, split
 
 
@@ -28,3 +29,8 @@ def test_a_roomy_domain_gives_no_warning(caplog: pytest.LogCaptureFixture) -> No
 def test_fewer_devices_have_a_full_portion_where_the_last_would_have_nothing() -> None:
     made = split(benchmark(12), devices=10, fraction=0.5)
     assert [device.num_samples for device in made.devices] == [2, 2, *[1] * 8]
+
+
+def test_a_domain_that_is_only_for_the_test_says_so() -> None:
+    with pytest.raises(ConfigError, match=r"domain a has no training pictures.*data\.held_out"):
+        split(benchmark(0), devices=1)

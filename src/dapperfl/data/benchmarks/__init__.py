@@ -16,6 +16,7 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 from dapperfl.data.benchmark import Benchmark
 from dapperfl.data.catalogue import CATALOGUE
 from dapperfl.data.checking import check_parts
+from dapperfl.data.facts import with_plain_facts
 from dapperfl.data.partition.settings import PartitionSettings
 from dapperfl.errors import ConfigError
 from dapperfl.naming import did_you_mean, load_object, users_code
@@ -98,7 +99,7 @@ def load(name: str, root: Path | None, **asked: Any) -> Benchmark:
     if not found.domains:
         raise ConfigError(f'benchmark "{name}" has no domains; it needs one, with pictures')
     check_parts(found)
-    return found
+    return with_plain_facts(found)
 
 
 def files_mark(name: str, root: Path | None) -> str | None:

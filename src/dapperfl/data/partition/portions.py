@@ -19,6 +19,11 @@ def portions(
     evenly: at least one full portion among them, so that none is left with next to nothing, and
     more of them where even that would be too few.
     """
+    if available == 0:
+        raise ConfigError(
+            f"domain {domain} has no training pictures, so that no device can have any; leave it "
+            "out, or only test on it (data.held_out)"
+        )
     if wanted < least:
         much = "no picture at all" if wanted == 0 else f"{wanted} of at least {least} pictures"
         raise ConfigError(f"data.fraction gives a device of domain {domain} {much}; raise it")
