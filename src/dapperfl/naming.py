@@ -8,6 +8,8 @@ from typing import Any
 
 from dapperfl.errors import ConfigError, DapperFLError, is_of_memory
 
+_NAMES = (ImportError, AttributeError, SyntaxError, ValueError)  # what a wrong name leads to
+
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message: the nearest known name, or all of them."""
@@ -22,8 +24,9 @@ def load_object(path: str) -> Any:
     try:
         if module.startswith("."):
             raise ImportError("there is no package that it could be relative to")
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, SyntaxError, ValueError) as error:
+        with users_code(f'cannot load "{path}"', among=_NAMES):
+            return getattr(importlib.import_module(module), name)
+    except _NAMES as error:
         raise ConfigError(
             f'cannot load "{path}": {error}; it must be package.module:name, importable from here '
             "(install the package, or set PYTHONPATH)"
@@ -31,14 +34,17 @@ def load_object(path: str) -> Any:
 
 
 @contextmanager
-def users_code(failed: str) -> Iterator[None]:
-    """Turn what a user's function raises into one line that begins with what has failed."""
+def users_code(failed: str, *, among: tuple[type[Exception], ...] = ()) -> Iterator[None]:
+    """Turn what a user's code raises into one line that begins with what has failed.
+
+    Args:
+        failed: What has failed.
+        among: What is left for the caller to explain.
+    """
     try:
         yield
-    except DapperFLError:
-        raise
-    except Exception as error:
-        if is_of_memory(error):
+    except (Exception, SystemExit) as error:  # a script without a main guard ends us as well
+        if isinstance(error, (DapperFLError, *among)) or is_of_memory(error):
             raise
-        why = " ".join(f"{type(error).__name__}: {error}".split())
+        why = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
         raise ConfigError(f"{failed}: {why}; DAPPERFL_DEBUG=1 shows where") from error

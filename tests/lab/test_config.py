@@ -147,6 +147,9 @@ def test_options_of_a_benchmark_from_outside_are_read_off_its_loader():
     assert from_table({"data": {**outside, "number": 32}}).data.options == {"number": 32}
     with pytest.raises(ConfigError, match=r'unknown key "data\.numbr"; did you mean "number"'):
         from_table({"data": {**outside, "numbr": 32}})
+    by_position = {"benchmark": "tests.data.test_benchmarks:by_position", "number": 3}
+    with pytest.raises(ConfigError, match=r"load\(root, \*, number=…\), to make it an option"):
+        from_table({"data": by_position})
 
 
 def test_a_method_config_holds_every_field_and_builds_its_method():

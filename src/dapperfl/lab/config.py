@@ -106,6 +106,11 @@ class BenchmarkConfig:
         values = {name: option.default for name, option in known.items()}
         for name, value in self.options.items():
             if name not in known:
+                if benchmarks.is_positional(self.benchmark, name):
+                    raise ConfigError(
+                        f'data.{name}: load of "{self.benchmark}" takes it by position; write it '
+                        f"behind a star, load(root, *, {name}=…), to make it an option"
+                    )
                 own = [key for key in _names(DataConfig) if key != "options"]
                 raise unknown_key(f"data.{name}", name, [*own, *known])
             values[name] = convert(value, known[name].hint, f"data.{name}")

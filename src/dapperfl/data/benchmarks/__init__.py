@@ -4,15 +4,20 @@ Keyword-only parameters of `load` are the benchmark's options: keys of the [data
 default; its annotation says the type and, as in `Annotated[int, "…"]`, one line of help.
 """
 
+import functools
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+import torch
+
+from dapperfl.core.rng import derive_seed, foreign_seeded
 from dapperfl.data.benchmark import Benchmark
 from dapperfl.data.catalogue import CATALOGUE
 from dapperfl.data.checking import check_parts
@@ -57,11 +62,15 @@ def options(name: str) -> Mapping[str, Option]:
         ConfigError: an option has no default, or the name of a key that all benchmarks share.
     """
     loader = _loader(name)
-    hints = get_type_hints(loader, include_extras=True)
-    found = {
-        each.name: _option(each, hints.get(each.name, type(each.default)))
+    asked = {
+        each.name: each
         for each in inspect.signature(loader).parameters.values()
         if each.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+    hints = _hints(name, loader, asked)
+    found = {
+        option: _option(each, hints.get(option, type(each.default)))
+        for option, each in asked.items()
     }
     for option in found:
         if option in _SHARED:
@@ -70,6 +79,12 @@ def options(name: str) -> Mapping[str, Option]:
                 "benchmarks; rename the parameter of its load"
             )
     return found
+
+
+def is_positional(name: str, option: str) -> bool:
+    """Say whether a benchmark's `load` has such a parameter, but not as an option."""
+    parameter = inspect.signature(_loader(name)).parameters.get(option)
+    return parameter is not None and parameter.kind is not inspect.Parameter.KEYWORD_ONLY
 
 
 def load(name: str, root: Path | None, **asked: Any) -> Benchmark:
@@ -92,7 +107,7 @@ def load(name: str, root: Path | None, **asked: Any) -> Benchmark:
         raise ConfigError(
             f'benchmark "{name}" cannot be called as load(root): {error}; options are keyword-only'
         ) from None
-    with users_code(f'benchmark "{name}" cannot be loaded') if ":" in name else nullcontext():
+    with _as_a_users(name) if ":" in name else nullcontext():
         found = loader(root, **asked)
     if not isinstance(found, Benchmark):
         raise ConfigError(f'benchmark "{name}" returned a {type(found).__name__}, no Benchmark')
@@ -100,6 +115,20 @@ def load(name: str, root: Path | None, **asked: Any) -> Benchmark:
         raise ConfigError(f'benchmark "{name}" has no domains; it needs one, with pictures')
     check_parts(found)
     return with_plain_facts(found)
+
+
+@contextmanager
+def _as_a_users(name: str) -> Iterator[None]:
+    """Load in one line if it fails, and the same pictures every time.
+
+    What it draws without a seed of its own would be another test set in every run of a table, and
+    a run could not be continued.
+    """
+    seed = derive_seed(0, "benchmark", name)
+    failed = f'benchmark "{name}" cannot be loaded'
+    with users_code(failed), torch.random.fork_rng(devices=[]), foreign_seeded(seed):
+        torch.manual_seed(seed)
+        yield
 
 
 def files_mark(name: str, root: Path | None) -> str | None:
@@ -125,6 +154,24 @@ def _loader(name: str) -> Callable[..., Benchmark]:
     if not callable(loader):
         raise ConfigError(f'"{name}" is no function; a benchmark is loaded by load(root)')
     return loader
+
+
+def _hints(name: str, loader: Callable[..., Benchmark], asked: Iterable[str]) -> dict[str, Any]:
+    """Return the types of options, whatever else of the signature is only there for a checker."""
+    plain = loader.func if isinstance(loader, functools.partial) else loader
+    code: Any = inspect.unwrap(plain if inspect.isroutine(plain) else type(plain).__call__)
+    wanted = {option: getattr(code, "__annotations__", {}).get(option) for option in asked}
+    given = {option: hint for option, hint in wanted.items() if hint is not None}
+    known = getattr(code, "__globals__", {})
+    try:
+        return get_type_hints(
+            SimpleNamespace(__annotations__=given), globalns=known, include_extras=True
+        )
+    except NameError as error:
+        raise ConfigError(
+            f'benchmark "{name}": the type of an option cannot be read: {error}; import it '
+            "where it is there when the program runs"
+        ) from error
 
 
 def _option(parameter: inspect.Parameter, hint: Any) -> Option:
