@@ -102,6 +102,23 @@ def test_a_batch_of_one_is_refused_where_a_norm_sees_one_value():
         calibrate(net, [pictures(1), pictures(1)])
 
 
+def test_pictures_that_are_none_are_named():
+    seen = pictures()
+    with pytest.raises(DataError, match="not finite"):
+        calibrate(plain(), seen.where(seen < 3, float("nan")))
+    with pytest.raises(DataError, match=r"float32 \(12, 2, 6, 6\): .* bring"):
+        calibrate(tiny_net(), seen[:, :2])
+    with pytest.raises(DataError, match=r"uint8 \(12, 3, 6, 6\): .* bytes for a net of pictures="):
+        calibrate(tiny_net(), seen.to(torch.uint8))
+
+
+def test_an_array_of_numpy_is_one_batch():
+    seen = pictures()
+    array = statistics(calibrate(plain(), seen.numpy()))
+    tensor = statistics(calibrate(plain(), seen))
+    assert all(map(torch.equal, array, tensor))
+
+
 @pytest.mark.parametrize("prior", [-0.1, float("nan")])
 def test_a_prior_is_not_negative(prior):
     with pytest.raises(ValueError, match="prior must be at least 0"):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dapperfl.core.submodel import copy_net
-from dapperfl.errors import DataError
+from dapperfl.errors import DataError, is_of_memory
 from dapperfl.runtime.precision import Precision
 from dapperfl.runtime.statistics import batch_moments, norm_layers, normalising_by_batch
 
@@ -45,7 +45,8 @@ def calibrate(
     known = [layer for _, layer in norm_layers(own)]
     if not known:
         return own
-    batches = [pictures] if isinstance(pictures, Tensor) else pictures
+    # numpy's arrays can be gone through as well, but picture by picture
+    batches = [torch.as_tensor(pictures)] if hasattr(pictures, "__array__") else pictures
     measured, count = _moments(net, batches, precision)
     share = count / (count + prior)
     parts = torch.split(measured, [layer.num_features for layer in known], dim=1)
@@ -65,10 +66,20 @@ def _moments(net: nn.Module, batches: Iterable[Tensor], precision: Precision) ->
     place = next(looking.parameters()).device
     total, count = torch.zeros(()), 0
     for batch in batches:
+        if not batch.isfinite().all():
+            raise DataError("pictures have values that are not finite; leave those out")
         try:
             seen = batch_moments(looking, batch.to(place), precision) * len(batch)
         except ValueError as error:  # torch's word on a batch of one
             raise DataError(f"{error}; bring batches of two pictures at least") from error
+        except RuntimeError as error:
+            if is_of_memory(error):
+                raise
+            shape = f"{batch.dtype} {tuple(batch.shape)}"
+            raise DataError(
+                f"the net does not run on these pictures, {shape}: {error}; bring (n, channels, "
+                "height, width) as in training, or of bytes for a net of pictures=True"
+            ) from error
         total, count = total.to(place) + seen, count + len(batch)
     if count < 2:
         raise DataError(f"{count} pictures say nothing about what pictures look like; bring more")

@@ -26,3 +26,9 @@ def test_a_file_that_is_no_picture_is_named(tmp_path):
 def test_no_files_at_all_are_a_mistake(tmp_path):
     with pytest.raises(DataError, match="no pictures to read"):
         read_pictures(tmp_path.glob("*.png"), side=8)
+
+
+def test_a_single_path_is_no_list_of_files(tmp_path):
+    for path in (tmp_path / "a.png", str(tmp_path / "a.png")):
+        with pytest.raises(DataError, match=r"a\.png is one path; read_pictures takes a list"):
+            read_pictures(path, side=8)

@@ -143,6 +143,15 @@ def test_a_tree_without_class_folders_is_refused(tmp_path: Path) -> None:
         find_pictures(tmp_path)
 
 
+def test_a_tree_that_lies_one_folder_deeper_is_named(tmp_path: Path) -> None:
+    plant(tmp_path, {"PACS/photo/cat": 1, "PACS/art/cat": 1, "splits/a": 0})
+    with pytest.raises(DataError, match=r"no pictures in it; .*/PACS looks like it: name that"):
+        find_pictures(tmp_path)
+    plant(tmp_path, {"VLCS/photo/cat": 1})
+    with pytest.raises(DataError, match=r"<image>$"):  # which of the two, nobody knows
+        find_pictures(tmp_path)
+
+
 def test_an_empty_tree_and_no_tree_are_refused(tmp_path: Path) -> None:
     (tmp_path / "photo" / "cat").mkdir(parents=True)
     with pytest.raises(DataError, match=r"no pictures in it; expected <domain>/<class>/<image>"):

@@ -20,6 +20,8 @@ def read_pictures(paths: Iterable[Path | str], side: int) -> Tensor:
     Raises:
         DataError: One of them cannot be read, or there are none.
     """
+    if isinstance(paths, str | Path):
+        raise DataError(f"{paths} is one path; read_pictures takes a list of them")
     files = [Path(path) for path in paths]
     if not files:
         raise DataError("there are no pictures to read; check the names of the files")

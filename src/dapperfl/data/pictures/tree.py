@@ -8,6 +8,7 @@ import logging
 import os
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -64,8 +65,18 @@ def _listed(
     if tree.skipped:
         log.warning("skipped in %s: %s", root, some(list(tree.skipped)))
     if not found:
-        raise DataError(f"{root} has no pictures in it; {layout}")
+        raise DataError(f"{root} has no pictures in it; {layout}{_deeper(tree, pictures)}")
     return found
+
+
+def _deeper(tree: "_Tree", pictures: Callable[["_Tree"], Iterator[Picture]]) -> str:
+    """Name the one folder that has such a tree in it, as archives are often unpacked."""
+    whole = []
+    for folder in tree.folders():
+        with suppress(DataError):
+            if any(True for _ in pictures(_Tree(folder, tree.real))):
+                whole.append(folder)
+    return f"; {whole[0]} looks like it: name that folder" if len(whole) == 1 else ""
 
 
 def listing_mark(root: Path) -> str | None:
@@ -110,6 +121,10 @@ class _Tree:
         for split, folder in splits:
             self._refuse_pictures(folder)
             yield from self._domains(folder, split)
+
+    def folders(self) -> list[Path]:
+        """List the folders directly in the tree."""
+        return self._folders(self.root)
 
     def labelled(self) -> Iterator[Picture]:
         """Yield the pictures of a folder that is one domain."""
