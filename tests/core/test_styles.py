@@ -64,7 +64,10 @@ def test_a_style_is_how_means_and_deviations_of_pictures_are_spread():
     assert torch.allclose(style_of(halves)[OWN], style, atol=1e-6)
 
 
-@pytest.mark.parametrize("inputs", [torch.zeros(4, 7), torch.zeros(4, 7, 2, dtype=torch.int64)])
+@pytest.mark.parametrize(
+    "inputs",
+    [torch.zeros(4, 7), torch.zeros(4, 7, 2, dtype=torch.int64), torch.zeros(4, 7, 1, 1)],
+)
 def test_what_has_no_channels_in_space_has_no_style(inputs):
     assert style_of([Batch(inputs, torch.zeros(4))]) == {}
 

@@ -26,8 +26,11 @@ _FAINT = 0.05  # smaller deviations of normalised pictures count as this, so tha
 
 
 def has_style(inputs: Tensor) -> bool:
-    """Tell whether inputs have channels that extend in space or time; vectors and ids do not."""
-    return inputs.dim() > 2 and inputs.is_floating_point()
+    """Tell whether inputs have channels that extend in space or time; vectors and ids do not.
+
+    Nor does a vector that comes as a picture of one pixel: in another style nothing is left of it.
+    """
+    return inputs.shape[2:].numel() > 1 and inputs.is_floating_point()
 
 
 def style_of(batches: Iterable[Batch]) -> dict[str, Tensor]:

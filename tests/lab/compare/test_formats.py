@@ -26,6 +26,11 @@ def test_markdown_marks_the_best_and_escapes_bars():
     )
 
 
+def test_a_name_of_two_lines_stays_in_its_row_of_markdown():
+    table = Table("t", ("", "a\nb"), ((Cell("x"), Cell("1.00")),), ())
+    assert "|  | a b |\n|---|---:|\n" in to_markdown(table)
+
+
 def test_latex_is_booktabs_with_every_special_letter_escaped():
     text = to_latex(TABLE)
     for part in (
