@@ -214,3 +214,14 @@ def test_a_norm_that_is_called_twice_has_the_moments_of_both_calls():
         assert torch.allclose(found[1, :4].float(), second, rtol=0.05)  # variances are of n - 1
         assert found.shape == (2, 8)
     assert not net.norm._forward_pre_hooks
+
+
+def test_a_norm_with_several_names_has_what_was_measured_under_each():
+    block = nn.Sequential(nn.Conv2d(3, 3, 1), nn.BatchNorm2d(3))
+    net = nn.Sequential(block, block, nn.Flatten(), nn.Linear(108, 3))
+    task = task_for(net)
+    moments = measured(net, Batches(tiny_examples(10), batch_size=4), task)
+    assert list(moments.means) == ["0.1.running_mean", "1.1.running_mean"]
+    after = recalibrate(ServerState(0, task.model, ()), [moments]).weights
+    net.load_state_dict(after)  # the last of the names is the one that stays
+    assert torch.allclose(block[1].running_mean, moments.means["0.1.running_mean"].float())

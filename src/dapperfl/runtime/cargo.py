@@ -18,7 +18,7 @@ from dapperfl.core.state import State
 from dapperfl.core.submodel import Submodel
 from dapperfl.errors import MessageError
 from dapperfl.runtime.packing import Dtypes, Entry, join, pack_bits, split, take, unpack_bits
-from dapperfl.runtime.statistics import norm_layers
+from dapperfl.runtime.statistics import norm_names
 
 KEPT = "kept"
 
@@ -37,7 +37,7 @@ class Cargo:
         """Look at a net, as the method prepared it, and its graph."""
         state = net.state_dict()
         dtypes = {name: tensor.dtype for name, tensor in state.items()}
-        norms = tuple(f"{name}.running_mean" for name, _ in norm_layers(net))
+        norms = tuple(f"{name}.running_mean" for name in norm_names(net))
         return cls(graph, dtypes, norms, next(iter(state.values())).device)
 
     @cached_property

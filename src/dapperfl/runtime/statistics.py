@@ -31,10 +31,21 @@ from dapperfl.runtime.training import LARGE_BATCH, ClientData
 
 
 def norm_layers(net: nn.Module) -> Iterator[tuple[str, _BatchNorm]]:
-    """Yield the layers that keep running statistics."""
-    for name, module in net.named_modules():
-        if isinstance(module, _BatchNorm) and module.running_mean is not None:
+    """Yield the layers that keep running statistics, each once."""
+    seen = set()
+    for name, module in norm_names(net).items():
+        if module not in seen:
+            seen.add(module)
             yield name, module
+
+
+def norm_names(net: nn.Module) -> dict[str, _BatchNorm]:
+    """Return the layers that keep running statistics; one that is shared has several names."""
+    return {
+        name: module
+        for name, module in net.named_modules(remove_duplicate=False)
+        if isinstance(module, _BatchNorm) and module.running_mean is not None
+    }
 
 
 def normalising_by_batch(net: nn.Module) -> None:
@@ -117,7 +128,7 @@ def measure_moments(
     for batch in data.clean(LARGE_BATCH):
         found = look(batch.x) * (len(batch.y) / data.num_samples)
         total = found if total is None else total + found
-    means, second = _by_layer(dict(norm_layers(net)), total)
+    means, second = _by_name(net, total)
     price = cost(task.model.submodel)
     spent = ClientCost(
         peak_parameters=price.parameters,
@@ -143,13 +154,16 @@ def finite(moments: Moments) -> Moments:
     return moments
 
 
-def _by_layer(layers: Mapping[str, _BatchNorm], total: Tensor | None) -> tuple[State, State]:
-    """Cut moments of all layers into those of each, under the names of its statistics."""
+def _by_name(net: nn.Module, total: Tensor | None) -> tuple[State, State]:
+    """Cut moments of all layers into those of each, under all names of its statistics."""
     if total is None:
         return {}, {}
-    parts = torch.split(total, [layer.num_features for layer in layers.values()], dim=1)
-    means = {f"{name}.running_mean": part[0] for name, part in zip(layers, parts, strict=True)}
-    second = {f"{name}.running_var": part[1] for name, part in zip(layers, parts, strict=True)}
+    layers = [layer for _, layer in norm_layers(net)]
+    parts = torch.split(total, [layer.num_features for layer in layers], dim=1)
+    of = dict(zip(layers, parts, strict=True))
+    names = norm_names(net)
+    means = {f"{name}.running_mean": of[layer][0] for name, layer in names.items()}
+    second = {f"{name}.running_var": of[layer][1] for name, layer in names.items()}
     return means, second
 
 
