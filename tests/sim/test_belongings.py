@@ -1,5 +1,6 @@
 """What one client's training leaves in a net does not reach the next."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -57,3 +58,11 @@ def test_things_of_a_users_parts_are_as_at_first_and_still_the_nets_own():
         assert net.seen == [net.fc]
         assert net.seen[0] is net.fc
         assert not hasattr(net, "last")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+def test_scripted_functions_of_a_net_are_not_copied():
+    net = Hoarder()
+    net.act = torch.jit.trace(torch.tanh, torch.ones(1, 2))
+    Belongings(net).take_back(Belongings(net).first)
+    assert vars(net)["act"](torch.zeros(1)).item() == 0

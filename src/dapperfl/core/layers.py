@@ -36,6 +36,7 @@ _QUESTIONS = {
     "shape", "size", "dim", "ndim", "ndimension", "numel", "nelement", "len", "device", "dtype",
     "layout", "type", "stride", "element_size", "itemsize", "nbytes", "requires_grad", "grad_fn",
     "names", "get_device", "storage_offset", "data_ptr", "grad", "__hash__", "__repr__",
+    "_backward_hooks", "set _backward_hooks",  # asked by autograd functions that write in place
     "__format__", "__dir__", "set requires_grad", "retain_grad", "register_hook", "output_nr",
     "nested_tensor_from_mask_left_aligned",  # asked of a mask by nn.TransformerEncoder
 }
@@ -55,6 +56,7 @@ def apply_rule(trace: Trace, call: Call) -> None:
     outs = list(tensors_in(call.out))
     if any(out.requires_grad for out in outs):
         _note_strangers(trace, call)
+    _refuse_unseen(trace, call)
     read = call.operands()[:1] if call.name in _LIKENESSES else call.operands()
     if all(trace.shadow(operand) is None for operand in read):
         _follow_learnt(trace, call, read)
@@ -78,6 +80,19 @@ def _note_strangers(trace: Trace, call: Call) -> None:
         learnt = isinstance(operand, nn.Parameter) and operand.requires_grad
         if learnt and not trace.is_state(operand):
             trace.strangers.append(f"a parameter of shape {tuple(operand.shape)} in {call}")
+
+
+def _refuse_unseen(trace: Trace, call: Call) -> None:
+    """Refuse what was learnt by a way that no call showed: its work could not be counted."""
+    written = {id(result) for result in call.results()}
+    for operand in call.operands():
+        known = any(trace.shadow(each) is not None for each in (operand, operand._base))
+        new = operand.grad_fn is not None and id(operand) not in written
+        if new and not known and not trace.origin(operand):
+            raise TraceError(
+                f"{call} reads what a call that cannot be seen has made, such as torch.vmap or a "
+                "compiled function; use plain tensor operations"
+            )
 
 
 def _cast(trace: Trace, call: Call, shadows: list[Tensor]) -> None:

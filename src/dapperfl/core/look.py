@@ -7,6 +7,7 @@ rest is watched once in evaluation and once in training mode; `channels` makes a
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from pickle import PickleError
 
 import torch
 from torch import Tensor, nn
@@ -72,7 +73,7 @@ def own_copy(net: nn.Module) -> nn.Module:
     given = {id(ours) for ours in memo.values()}
     try:
         twin = copy_net(net, memo)
-    except (TypeError, RuntimeError) as error:
+    except (TypeError, RuntimeError, PickleError) as error:
         raise TraceError(
             f"the net cannot be copied: {first_line(error)}; every device needs one of its own"
         ) from error

@@ -192,6 +192,9 @@ def copy_net(net: nn.Module, memo: dict[int, object] | None = None) -> nn.Module
     """Copy a net, even one that holds on to activations of its last training step."""
     memo = {} if memo is None else memo
     for module in net.modules():
+        for value in vars(module).values():
+            if isinstance(value, torch.jit.ScriptFunction):  # cannot be copied, and need not be
+                memo[id(value)] = value
         for value in tensors_in(vars(module)):
             if not value.is_leaf:
                 memo[id(value)] = value.detach().clone()

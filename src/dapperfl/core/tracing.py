@@ -6,19 +6,18 @@ channels is worked out on *shadows* (see `shadows`): the rules of `layers` say w
 them, and `Trace` keeps what was learnt.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils.checkpoint import CheckpointFunction
 from torch.utils.hooks import RemovableHandle
 
 from dapperfl.core.calls import Call, canonical_name, tensors_in
 from dapperfl.core.shadows import NO_CHANNEL, Ties, blank, distinct, distinct_pairs, varies
+from dapperfl.core.unwrapped import unwrapped
 
 
 class Rules(dict[str, Callable[["Trace", Call], Any]]):
@@ -274,22 +273,11 @@ def watch(net: nn.Module, trace: Trace, example: Tensor, handle: Handler) -> Any
     trace.set_shadow(example, blank(example.shape))
     watcher = Watcher(net, trace, handle)
     try:
-        with torch.enable_grad(), _uncheckpointed(), watcher:
+        with torch.enable_grad(), unwrapped(), watcher:
             return net(example)
     finally:
         for hook in watcher.hooks:
             hook.remove()
-
-
-@contextmanager
-def _uncheckpointed() -> Iterator[None]:
-    """Let reentrant checkpoints run what they hold, as they hide that anything is learnt there."""
-    usual = CheckpointFunction.apply
-    CheckpointFunction.apply = lambda run, _, *args: run(*args)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        CheckpointFunction.apply = usual  # type: ignore[method-assign]
 
 
 def new_trace(net: nn.Module, batch: int) -> Trace:

@@ -80,9 +80,9 @@ class Belongings:
 
 
 def _things(part: nn.Module) -> dict[str, Any]:
-    """Return what a part of a net holds beside its state and plain values."""
+    """Return what a part of a net holds beside its state, plain values and scripted functions."""
     return {
         name: value
         for name, value in vars(part).items()
-        if name not in _MODULES and not isinstance(value, _PLAIN)
+        if name not in _MODULES and not isinstance(value, (*_PLAIN, torch.jit.ScriptFunction))
     }
