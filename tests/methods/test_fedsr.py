@@ -91,6 +91,25 @@ def test_the_layer_goes_before_the_predictor_and_adds_what_it_should():
     assert alone(torch.zeros(2, 4)).shape == (2, 3)
 
 
+class AsksItsHead(TinyNet):
+    """Reads the sizes, the type and the device of its last layer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv1(torch.relu(self.stem(x)))
+        x = self.conv2(x).mean((2, 3)).to(self.fc.weight).view(-1, self.fc.in_features)
+        logits: Tensor = self.fc(x)
+        assert self.fc.bias is not None
+        return logits.reshape(len(x), self.fc.out_features)
+
+
+def test_a_net_may_ask_its_last_layer_what_it_is():
+    simulator = Simulator(
+        method=FedSR(), net=AsksItsHead(), federation=tiny_federation((0.0, 0.0)), rounds=1
+    )
+    (record,) = simulator.rounds()
+    assert not record.left_out
+
+
 def test_with_no_spread_and_no_terms_it_is_the_net_with_one_more_layer():
     net = FedSR(samples=20).prepare(tiny_net(), "fc").eval()
     head = net.get_submodule("fc")

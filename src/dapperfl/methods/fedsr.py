@@ -36,6 +36,26 @@ class ProbabilisticHead(nn.Module):
         self.fedsr_predictor = predictor
         self.samples = samples
 
+    @property
+    def in_features(self) -> int:
+        """What a net's own code may ask its last layer for, as in `x.view(-1, fc.in_features)`."""
+        return self.fedsr_projection.in_features
+
+    @property
+    def out_features(self) -> int:
+        """The number of logits."""
+        return self.fedsr_predictor.out_features
+
+    @property
+    def weight(self) -> Tensor:
+        """The predictor's, for a look at its type or device."""
+        return self.fedsr_predictor.weight
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The predictor's, as well."""
+        return self.fedsr_predictor.bias
+
     def forward(self, features: Tensor) -> Tensor:
         """Return logits of one sample in training; else the log of averaged probabilities."""
         mean, sigma = mean_and_sigma(self.fedsr_projection(features))
