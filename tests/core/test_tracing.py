@@ -108,6 +108,21 @@ def test_layers_that_do_not_train_cost_no_gradient_of_their_own():
     assert (cost(submodel).macs, cost(submodel).train_flops) == (macs, flops)
 
 
+def test_work_that_no_loss_reaches_costs_no_gradient():
+    def forward(net, x):
+        x = net.a(x)
+        net.seen = net.nowhere(x).mean(), x.flatten(2) @ x.flatten(2).mT  # nobody asks for them
+        mask = (net.mask(x) > 0).to(x.dtype)  # no gradient passes a comparison
+        gate = torch.sigmoid(net.gate(x)).detach()
+        return net.fc((net.b(x) * mask * gate).mean((2, 3)))
+
+    layers = {name: conv(8, 8) for name in ("b", "nowhere", "mask", "gate")}
+    net = Made(forward, a=conv(3, 8), fc=nn.Linear(8, 5), **layers)
+    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8))
+    price = cost(graph.full())
+    assert (price.macs, price.train_flops) == work_of(net, torch.rand(2, 3, 8, 8))
+
+
 def test_nets_frozen_as_a_whole_and_normalised_inputs_do_not_change_the_count():
     net = zoo.ResNet()
     graph = ChannelGraph.trace(net, net.example())

@@ -204,7 +204,9 @@ def count_work(
     name, source = trace.state_names(weight)[0], call.arg(0, "input")
     back = call.out.requires_grad  # nothing is learnt under no_grad
     first, learnt = not (back and source.requires_grad), back and weight.requires_grad
-    trace.arithmetic.append(Arithmetic(name, entries // trace.batch, first, norm, learnt, along))
+    work = Arithmetic(name, entries // trace.batch, first, norm, learnt, along)
+    trace.arithmetic.append(work)
+    trace.remember_way(work, [call.out])
 
 
 @RULES.on("linear")

@@ -7,6 +7,7 @@ rest is watched once in evaluation and once in training mode; `channels` makes a
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pickle import PickleError
 
 import torch
@@ -17,7 +18,7 @@ from dapperfl.core.calls import tensors_in
 from dapperfl.core.layers import apply_rule
 from dapperfl.core.shadows import NO_CHANNEL, slim
 from dapperfl.core.submodel import copy_net
-from dapperfl.core.tracing import Trace, named_tensors, new_trace, watch
+from dapperfl.core.tracing import Arithmetic, Product, Trace, named_tensors, new_trace, watch
 from dapperfl.core.trial import MISFITS, first_line
 from dapperfl.errors import TraceError
 
@@ -96,7 +97,7 @@ def watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
     out = _first_look(net, trace, batch)
     trace.pin_all(out, OUTPUT)
     head = _head(trace, out)
-    counted = list(trace.arithmetic), list(trace.products)
+    counted = _trained(trace, out)
     stays = dict(trace.pinned), dict(trace.whole), dict(trace.unruled)
     seen = all((name, 0) in trace.axes for name, p in net.named_parameters() if p.dim() > 1)
     counts = _counts(net)
@@ -115,6 +116,29 @@ def watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
         trace.pinned, trace.whole, trace.unruled = stays
     trace.pin_whole()
     return trace, head
+
+
+def _trained(trace: Trace, out: object) -> tuple[list[Arithmetic], list[Product]]:
+    """Return the work, without the gradients of what no loss can reach.
+
+    The last residual branch of a WaveNet goes nowhere, and no gradient passes a comparison.
+    """
+    ahead = [tensor.grad_fn for tensor in tensors_in(out)]
+    reached = set()
+    while ahead:
+        step = ahead.pop()
+        if step is not None and step not in reached:
+            reached.add(step)
+            ahead.extend(before for before, _ in step.next_functions)
+    idle = {key for key, ways in trace.made.items() if not reached.intersection(ways)}
+    arithmetic = [
+        replace(work, first=True, learnt=False) if id(work) in idle else work
+        for work in trace.arithmetic
+    ]
+    products = [
+        replace(work, flops=2 * work.macs) if id(work) in idle else work for work in trace.products
+    ]
+    return arithmetic, products
 
 
 def _counts(net: nn.Module) -> dict[str, Tensor]:

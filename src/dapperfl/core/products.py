@@ -58,7 +58,9 @@ def count_products(trace: Trace, call: Call) -> None:
                 torch.autograd.grad(results, wanted, ones, allow_unused=True)
     once, back = forward.get_total_flops(), backward.get_total_flops()
     if once or back:
-        trace.products.append(Product(once // (2 * trace.batch), (once + back) // trace.batch))
+        product = Product(once // (2 * trace.batch), (once + back) // trace.batch)
+        trace.products.append(product)
+        trace.remember_way(product, call.results())
 
 
 def _same(tensor: Tensor) -> Tensor:

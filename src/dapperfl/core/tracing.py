@@ -105,6 +105,7 @@ class Trace:
     norms: set[str] = field(default_factory=set)  # weights and biases of batch and group norms
     arithmetic: list[Arithmetic] = field(default_factory=list)
     products: list[Product] = field(default_factory=list)
+    made: dict[int, list[Any]] = field(default_factory=dict)  # id of work -> what a loss goes by
     resizes: dict[tuple[str, str], Resize] = field(default_factory=dict)  # of a layer, once
     origins: dict[int, tuple[Tensor, frozenset[str]]] = field(default_factory=dict)
     whole: dict[str, str] = field(default_factory=dict)  # state tensor -> why no axis is cut
@@ -143,6 +144,10 @@ class Trace:
         """Say that the state behind a tensor is cut on no axis, whoever else uses it."""
         for name in self.origin(tensor):
             self.whole.setdefault(name, reason)
+
+    def remember_way(self, work: Arithmetic | Product, results: list[Tensor]) -> None:
+        """Remember by which steps a gradient would have to come to work."""
+        self.made[id(work)] = [result.grad_fn for result in results]
 
     def pin_whole(self) -> None:
         """Pin the channels of all state that stays whole; its uses may have come in any order."""
