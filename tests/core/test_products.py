@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.core.counting import work_of
 from tests.core.made import Made, learnt
 from tests.core.zoo_pinned import Recurrent
 from torch import nn
@@ -70,6 +71,37 @@ def test_recurrent_layers_are_counted_though_torch_fuses_them():
     lstm, gru = 4 * 6 * (32 + 6), 2 * 3 * 6 * (6 + 6)
     found = ChannelGraph.trace(net, net.example()).products
     assert [product.macs for product in found] == [8 * lstm, 8 * gru]  # for each of eight columns
+
+
+class Asking(nn.Module):
+    """Learnt queries that every sample gets, and a first state of zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.ask, self.norm = nn.Linear(3, 6), nn.Linear(6, 6), nn.LayerNorm(6)
+        self.queries, self.back, self.fc = learnt(4, 6), nn.Linear(6, 6), nn.Linear(6, 5)
+
+    def forward(self, x):
+        tokens = self.embed(x.flatten(2).mT)
+        asked = self.ask(self.norm(self.queries.expand(len(x), -1, -1)))
+        z = nn.functional.scaled_dot_product_attention(asked, tokens, tokens).mean(1)
+        state = torch.zeros(len(x), self.back.in_features, dtype=x.dtype)
+        for _ in range(2):
+            state = torch.tanh(z + self.back(state))
+        return self.fc(state)
+
+
+def test_work_for_each_sample_is_counted_where_no_activation_takes_part():
+    net = Asking()
+    price = cost(ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8)).full())
+    assert (price.macs, price.train_flops) == work_of(net, torch.rand(2, 3, 8, 8))
+
+
+def test_a_weight_that_is_made_once_a_batch_is_not_counted():
+    def multiply(net, z):
+        return F.linear(z, net.w @ net.w.mT @ net.w)
+
+    assert products(multiply) == [Product(4 * 6 * 5, 3 * 2 * 4 * 6 * 5)]
 
 
 class Checkpointed(nn.Module):

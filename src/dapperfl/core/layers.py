@@ -53,6 +53,7 @@ def apply_rule(trace: Trace, call: Call) -> None:
     Raises:
         TraceError: If the values of activations leave torch.
     """
+    trace.calls += 1
     outs = list(tensors_in(call.out))
     if any(out.requires_grad for out in outs):
         _note_strangers(trace, call)
@@ -145,6 +146,8 @@ def _keep_computed(trace: Trace, call: Call, read: list[Tensor]) -> None:
 
 def _follow_learnt(trace: Trace, call: Call, read: list[Tensor]) -> None:
     """Look at a call without activations: it may compute a weight, or reshape a learnt vector."""
+    if sum(operand.dim() > 1 for operand in read) > 1 or call.name in NORMS:  # it may be work
+        trace.apart[trace.calls] = call
     if not call.name.startswith("new_") and not call.name.endswith("_like"):  # shapes, no values
         names = frozenset(name for operand in read for name in trace.origin(operand))
         for result in call.results():
@@ -294,6 +297,9 @@ def prelu(trace: Trace, call: Call) -> Tensor:
 
 
 # --- norms -----------------------------------------------------------------------------------
+
+
+NORMS = ("batch_norm", "instance_norm", "group_norm", "layer_norm", "rms_norm")
 
 
 def bind_norm(trace: Trace, call: Call, channels: Tensor, affine: tuple[Any, Any]) -> None:

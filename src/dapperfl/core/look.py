@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from dapperfl.core.calls import tensors_in
-from dapperfl.core.layers import apply_rule
+from dapperfl.core.calls import Call, tensors_in
+from dapperfl.core.layers import NORMS, apply_rule
+from dapperfl.core.products import count_products
 from dapperfl.core.shadows import NO_CHANNEL, slim
 from dapperfl.core.submodel import copy_net
 from dapperfl.core.tracing import Arithmetic, Product, Trace, named_tensors, new_trace, watch
@@ -97,6 +98,7 @@ def watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
     out = _first_look(net, trace, batch)
     trace.pin_all(out, OUTPUT)
     head = _head(trace, out)
+    _count_apart(net, trace, batch)
     counted = _trained(trace, out)
     stays = dict(trace.pinned), dict(trace.whole), dict(trace.unruled)
     seen = all((name, 0) in trace.axes for name, p in net.named_parameters() if p.dim() > 1)
@@ -116,6 +118,40 @@ def watched(net: nn.Module, batch: Tensor) -> tuple[Trace, str | None]:
         trace.pinned, trace.whole, trace.unruled = stays
     trace.pin_whole()
     return trace, head
+
+
+def _count_apart(net: nn.Module, trace: Trace, batch: Tensor) -> None:
+    """Count work without activations that is done for each sample: learnt queries, first states.
+
+    A larger batch tells them from those that are made once, as computed weights are.
+    """
+    works = {number: work for number, call in trace.apart.items() if (work := _work(trace, call))}
+    sizes: dict[int, list[torch.Size]] = {}
+
+    def measure(second: Trace, call: Call) -> None:
+        second.calls += 1
+        if second.calls in works:
+            sizes[second.calls] = [result.shape for result in call.results()]
+
+    if works:
+        with suppress(*MISFITS):  # a net for batches of a fixed size
+            watch(copy_net(net), new_trace(net, 3), batch[:1].repeat_interleave(3, 0), measure)
+    for number, size in sizes.items():
+        call = trace.apart[number]
+        if size != [result.shape for result in call.results()]:
+            trace.products += works[number]
+            for operand in call.operands():
+                trace.keep_whole(operand, f"works without the net's input in {call}")
+
+
+def _work(trace: Trace, call: Call) -> list[Product]:
+    """Return what a call multiplies."""
+    alone = Trace(trace.names, trace.batch, made=trace.made)
+    with suppress(*MISFITS):
+        count_products(alone, call)
+    if call.name in NORMS:
+        alone.products.append(Product(2 * call.out.numel() // trace.batch, 0))
+    return alone.products
 
 
 def _trained(trace: Trace, out: object) -> tuple[list[Arithmetic], list[Product]]:

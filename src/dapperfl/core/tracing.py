@@ -111,6 +111,8 @@ class Trace:
     whole: dict[str, str] = field(default_factory=dict)  # state tensor -> why no axis is cut
     unruled: dict[str, str] = field(default_factory=dict)  # call -> why all it reads stays
     strangers: list[str] = field(default_factory=list)  # learnt parameters that are not the net's
+    calls: int = 0  # so far
+    apart: dict[int, Call] = field(default_factory=dict)  # those without activations, by number
     last_linear: tuple[Any, str] = (None, "")  # its output and its name
 
     def shadow(self, tensor: Any) -> Tensor | None:
