@@ -113,6 +113,12 @@ def test_every_layer_of_a_densenet_is_a_group_of_its_own():
     assert sizes(graph) == expected
 
 
+def test_channels_that_are_filtered_each_by_itself_pass_on():
+    graph = trace(zoo_odd.Resampled())
+    assert sizes(graph) == {"stem.0": 6, "mix.0": 8, "last.0": 8}
+    assert graph.fixed == {"fc": "the net's output"}
+
+
 def test_group_norm_loses_whole_norm_groups():
     assert set(bundles(trace(zoo.GroupNormResNet())).values()) == {2, 4}
     graph = trace(zoo.GroupNormResNet())

@@ -218,7 +218,30 @@ class PixelNet(Net):
         return self.head(self.body(x)[..., ::2].sum((2, 3)))
 
 
+class Resampled(Net):
+    """Each channel by itself: learnt enlarging, and blurs by one filter for all of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = conv_bn(3, 6, stride=2)
+        self.up = nn.ConvTranspose2d(6, 6, 4, 2, 1, groups=6, bias=False)
+        self.more = nn.ConvTranspose2d(6, 12, 2, groups=6)  # two of each
+        self.mix, self.last = conv_bn(12, 8), conv_bn(8, 8)
+        self.own = nn.Parameter(torch.ones(3, 3) / 9)
+        self.register_buffer("filter", torch.tensor([1.0, 2, 1]).outer(torch.ones(3)) / 12)
+        self.fc = nn.Linear(8, CLASSES)
+
+    def blurred(self, x, kernel):
+        kernel = kernel.expand(x.shape[1], 1, 3, 3)
+        return F.conv2d(x, kernel.to(x), padding=1, groups=x.shape[1])
+
+    def forward(self, x):
+        x = self.mix(self.more(self.up(self.stem(x))))
+        x = self.last(self.blurred(x, self.filter))
+        return self.fc(self.blurred(x, self.own).mean((2, 3)))
+
+
 ODD_NETS: list[type[Net]] = [
     DenseNet, Inception, UNet, ConvNeXt, LayerNormMlp, ShuffleNet, SharedConv, Conv1dNet, Conv3dNet,
-    Embedder, Regularised, PixelNet,
+    Embedder, Regularised, PixelNet, Resampled,
 ]  # fmt: skip

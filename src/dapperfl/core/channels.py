@@ -209,9 +209,10 @@ def _numbered(channels: Tensor | None, number: Tensor) -> Tensor | None:
 
 def _work(net: nn.Module, trace: Trace) -> list[Arithmetic]:
     """Return the work of all layers; that of filters outside the state without their names."""
-    state, tensors = net.state_dict(), dict(named_tensors(net))
+    state = net.state_dict()
+    loose = {name: tensor for name, tensor in named_tensors(net) if name not in state}
     return [
-        work if work.weight in state else _nameless(work, trace, tensors[str(work.weight)])
+        _nameless(work, trace, loose[work.weight]) if work.weight in loose else work
         for work in trace.arithmetic
     ]
 

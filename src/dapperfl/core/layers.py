@@ -204,7 +204,8 @@ def count_work(
 
     Where channels that may go are among the positions, `along` says which.
     """
-    name, source = trace.state_names(weight)[0], call.arg(0, "input")
+    known, source = trace.state_names(weight), call.arg(0, "input")
+    name = known[0] if known else None
     back = call.out.requires_grad  # nothing is learnt under no_grad
     first, learnt = not (back and source.requires_grad), back and weight.requires_grad
     work = Arithmetic(name, entries // trace.batch, first, norm, learnt, along)
@@ -238,6 +239,8 @@ def matrix_product(trace: Trace, call: Call) -> Any:
 @RULES.on("conv1d conv2d conv3d")
 def convolution(trace: Trace, call: Call) -> Tensor:
     """Read axis 1 and write new channels; grouped and depthwise forms keep their structure."""
+    if _blurs(trace, call):
+        return blur(trace, call)
     weight, bias, groups = weight_of(trace, call, 1), call.arg(2, "bias"), call.arg(6, "groups", 1)
     source = trace.along(first_shadow(trace, call), 1, call)
     count_work(trace, call, weight, call.out.numel() // weight.shape[0], norm=False)
@@ -254,12 +257,38 @@ def convolution(trace: Trace, call: Call) -> Tensor:
     return spread(channels, 1, call.out.shape)
 
 
+def _blurs(trace: Trace, call: Call) -> bool:
+    """Tell whether each channel is filtered by itself, all by one filter that code repeats."""
+    weight, groups = call.arg(1, "weight"), call.arg(6, "groups", 1)
+    alone = groups == call.arg(0, "input").shape[1] == len(weight) > 1
+    return alone and not trace.is_state(weight) and bool((weight == weight[:1]).all())
+
+
+def blur(trace: Trace, call: Call) -> Tensor:
+    """Pass the channels on; there are as many copies of the filter as there are channels."""
+    weight = call.arg(1, "weight")
+    channels = trace.along(first_shadow(trace, call), 1, call)
+    trace.bind(call.arg(2, "bias"), 0, channels, call)
+    entries = weight[0].numel() * call.out.numel()
+    count_work(trace, call, weight, entries, norm=False, along=(channels,))
+    return spread(channels, 1, call.out.shape)
+
+
 @RULES.on("conv_transpose1d conv_transpose2d conv_transpose3d")
 def transposed_convolution(trace: Trace, call: Call) -> Tensor:
-    """Like a convolution, with the axes of the weight exchanged; a grouped one stays full."""
+    """Like a convolution, with the axes of the weight exchanged.
+
+    A depthwise one passes its channels on; any other grouped one stays full.
+    """
     weight, bias, groups = weight_of(trace, call, 1), call.arg(2, "bias"), call.arg(6, "groups", 1)
     source = trace.along(first_shadow(trace, call), 1, call)
     count_work(trace, call, weight, call.arg(0, "input").numel() // weight.shape[0], norm=False)
+    if groups == len(source) and groups > 1:
+        trace.bind(weight, 0, source, call)
+        channels = source.repeat_interleave(weight.shape[1])
+        trace.bind(bias, 0, channels, call)
+        resize(trace, call, "groups", source)
+        return spread(channels, 1, call.out.shape)
     if groups > 1:
         trace.pin(source, f"filtered in groups by {call}")
         return blank(call.out.shape)
