@@ -54,6 +54,16 @@ CUT: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] = {
         {"c": conv(3, 4), "order": torch.tensor([2, 0, 3, 1]), "fc": nn.Linear(4, 5)},
         {}, {"c": "cut at a fixed position"},
     ),
+    "all of a repeated tensor but its end": (  # a trial need not keep the last channel
+        lambda net, x: net.fc(gap(net.c(x)).repeat(1, 2)[:, :15]),
+        {"c": conv(3, 8), "fc": nn.Linear(15, 5)},
+        {}, {"c": "cut at a fixed position"},
+    ),
+    "every second entry of a repeated tensor": (
+        lambda net, x: net.fc(gap(net.c(x)).repeat_interleave(2, 1)[:, ::2]),
+        {"c": conv(3, 8), "fc": nn.Linear(8, 5)},
+        {"c": 8}, {},
+    ),
     "a choice computed from data": (
         lambda net, x: net.fc(gap(net.c(x))[:, gap(net.c(x))[0] >= -99]),
         {"c": conv(3, 6), "fc": nn.Linear(6, 5)},

@@ -174,7 +174,9 @@ def test_a_shrunk_nets_layers_say_their_sizes(cls):
     small = draw(graph_of(cls), 4).shrink(build(cls))
     for module in small.modules():
         if isinstance(module, nn.ConvTranspose2d):
-            assert (module.in_channels, module.out_channels) == tuple(module.weight.shape[:2])
+            assert (module.in_channels, module.out_channels // module.groups) == tuple(
+                module.weight.shape[:2]
+            )
         elif isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d):
             out, cin = module.weight.shape[:2]
             assert (module.out_channels, module.in_channels) == (out, cin * module.groups)

@@ -193,10 +193,20 @@ def picks(trace: Trace, call: Call) -> Any:
     """Take some entries; channels picked by a fixed position stay full."""
     shadow, source = first_shadow(trace, call), call.arg(0, "input")
     parts = list(tensors_in(replay(call, lambda t: shadow if t is source else None)))
-    whole = distinct(shadow)
-    if len(call.operands()) > 1 or any(distinct(part) != whole for part in parts):
+    if len(call.operands()) > 1 or not all(_is_even(part, shadow) for part in parts):
         trace.pin(shadow, f"cut at a fixed position by {call}")
     return parts
+
+
+def _is_even(part: Tensor, whole: Tensor) -> bool:
+    """Tell whether a part has the same share of the entries of every channel."""
+    (channels, before), (found, after) = (
+        torch.unique(slim(shadow), return_counts=True) for shadow in (whole, part)
+    )
+    if not torch.equal(channels, found):
+        return False
+    shares = (after / before)[channels >= 0]
+    return bool((shares == shares[:1]).all())
 
 
 # --- pooling, padding, resizing --------------------------------------------------------------
