@@ -6,6 +6,7 @@ from tests.core.zoo_cuts import ZOO, build, draw, graph_of
 from tests.tiny import tiny_graph, tiny_net
 
 from dapperfl.core.state import State
+from dapperfl.errors import RunError
 from dapperfl.sim.packed import ALIGNED, Packed
 
 every_net = pytest.mark.parametrize("cls", ZOO, ids=[cls.__name__ for cls in ZOO])
@@ -87,7 +88,7 @@ def test_a_state_of_another_shape_is_refused():
     weight, bias = given["conv1.weight"], given["fc.bias"]
     given |= {"conv1.weight": weight[:-1], "fc.bias": torch.cat([bias, weight[-1].flatten()])}
     block = packed(dict(tiny_net().state_dict()), False, True)
-    with pytest.raises(RuntimeError):
+    with pytest.raises(RunError):
         block.load(given)  # as long as it should be, all in all
 
 

@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from dapperfl.runtime.threads import cores, torch_threads
 from dapperfl.runtime.training import ClientData
 from dapperfl.sim.errands import Done, Setup, do
 from dapperfl.sim.graphs import GraphRunner
+from dapperfl.sim.loop import answer
 from dapperfl.sim.plan import Plan, fastest
 from dapperfl.sim.workers import Crew, Job, Jobs
 
@@ -61,7 +63,7 @@ class CpuRunner:
     def train(self, assignments: Iterable[Assignment]) -> Iterator[ClientUpdate | LeftOut]:
         """Train every assigned model; a client that fails is left out with its reason."""
         jobs = (
-            Job(each, self.data[each.device.id], self.memories.get(each.device.id, {}))
+            Job(each, self.data.get(each.device.id), self.memories.get(each.device.id, {}))
             for each in assignments
         )
         for done in self._answers(jobs):
@@ -73,7 +75,7 @@ class CpuRunner:
 
     def statistics(self, tasks: Iterable[StatisticsTask]) -> Iterator[Moments | LeftOut]:
         """Measure batch-norm moments of the given models."""
-        jobs = (Job(each, self.data[each.device.id]) for each in tasks)
+        jobs = (Job(each, self.data.get(each.device.id)) for each in tasks)
         return (cast(Moments | LeftOut, done.reply) for done in self._answers(jobs))
 
     def looking_through(self, net: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -117,7 +119,11 @@ class CpuRunner:
 
     def _planned(self, job: Job) -> Plan:
         if self.plan is None and isinstance(job.task, Assignment):
-            self.plan = fastest(self.trade, job, self.workers or cores())
+            tried = partial(fastest, self.trade, job, self.workers or cores())
+            found = answer(job.task.device, tried)
+            if isinstance(found, LeftOut):  # the next client may be able to
+                return Plan(1, cores())
+            self.plan = found
             self.inside = None  # it may have measured statistics before anything was trained
             logger.info("chosen for this net: %s", self.plan)
         return self.plan or Plan(1, cores())

@@ -140,7 +140,8 @@ class GraphRunner:
     def _train_wave(self, wave: list[Assignment]) -> Iterator[ClientUpdate | LeftOut]:
         clients = [self._client(index, each) for index, each in enumerate(wave)]
         # The longest begin first: the others fill the gaps.
-        running = deque(sorted(clients, key=lambda each: -each.work.device.num_samples))
+        able = [each for each in clients if each.reply is None]
+        running = deque(sorted(able, key=lambda each: -each.work.device.num_samples))
         told = 0
         while told < len(clients):
             while told < len(clients) and (reply := clients[told].reply) is not None:
@@ -166,12 +167,12 @@ class _Client:
         self.reply: ClientUpdate | LeftOut | None = None
         self.local: SlotNet | None = None
         self.coming: Part = "train"
+        data = answer(work.device, partial(runner.data.__getitem__, work.device.id))
+        if isinstance(data, LeftOut):
+            self.reply = data
+            return
         self.steps: Steps = client_round(
-            runner.trade.method,
-            work,
-            runner.data[work.device.id],
-            seed=runner.seed,
-            start=self._start,
+            runner.trade.method, work, data, seed=runner.seed, start=self._start
         )
 
     def _start(self, work: Work, own: State) -> LocalNet:

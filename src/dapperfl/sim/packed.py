@@ -15,6 +15,7 @@ from torch import Tensor
 from dapperfl.core.flat import cut_up, end_to_end, kept_places, layout, wanted
 from dapperfl.core.state import State, overwrite
 from dapperfl.core.submodel import Submodel
+from dapperfl.errors import RunError
 
 ALIGNED = 64  # entries: kernels of a GPU want tensors to begin at round addresses
 Shapes = tuple[tuple[int, ...], ...]
@@ -85,11 +86,17 @@ class Block:
             tensors[name].data = view
 
     def load(self, state: Mapping[str, Tensor]) -> None:
-        """Copy the tensors of a state in."""
+        """Copy the tensors of a state in.
+
+        Raises:
+            RunError: One of them has another shape; a copy could spread it over more entries.
+        """
         tensors = [state[name] for name in self.names]
+        for name, tensor, shape in zip(self.names, tensors, self.form.shapes, strict=True):
+            if tensor.shape != shape:
+                raise RunError(f'"{name}" has shape {tuple(tensor.shape)}, expected {shape}')
         kinds = {(each.dtype, each.device) for each in tensors}
-        fits = [each.shape for each in tensors] == list(self.form.shapes)
-        if self.flat and fits and kinds == {(self.memory.dtype, self.memory.device)}:
+        if self.flat and kinds == {(self.memory.dtype, self.memory.device)}:
             with torch.no_grad():
                 torch.index_select(end_to_end(tensors), 0, self.form.sources, out=self.memory)
         else:

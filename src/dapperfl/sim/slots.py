@@ -85,17 +85,28 @@ class Slot:
             self.free_at = torch.cuda.Event()  # type: ignore[no-untyped-call]
 
     def load(self, model: LocalModel, own: State) -> None:
-        """Copy a client's weights in."""
+        """Copy a client's weights in; see `fill`."""
         if not all(map(attrgetter("training"), self.things.parts)):
             self.module.train()  # a report may have left it in evaluation mode
         self.things.put_back()  # a step that failed may have left others
         self.things.take_back(self.things.first)
         if self.device.type == "cpu":  # elsewhere recorded steps read them where they are
             self.things.forget()
-        self.state.load(model.weights)
+        self.fill(model.weights)
         if self.rest:
             overwrite(self.rest, model.submodel.rest(self.trade.template))
         overwrite(self.own, own)
+        self.counters.steps = 0  # what an earlier client counted went with its weights
+
+    def fill(self, weights: State) -> None:
+        """Put other weights in the place of these.
+
+        Raises:
+            RunError: They are not those of this net; a plain one would not take them either.
+        """
+        if weights.keys() != self.names.keys():
+            raise RunError("the model does not have the tensors of the net")
+        self.state.load(weights)
 
     def forget_momentum(self) -> None:
         """Let a client begin without momentum."""
@@ -293,17 +304,20 @@ class SlotNet:
         """Go on with another model; a new submodel means another slot."""
         old = self.slot
         if after.submodel is before.submodel:
-            old.state.load(after.weights)
+            old.fill(after.weights)
             return
         if after.submodel.signature != before.submodel.signature:
             self.slot = self.slots.take(after.submodel, self.own, self.work.device.id)
             overwrite(self.slot.own_momentum, old.own_momentum)
             self.slot.luck.go_on_from(old.luck)
-        self.slot.carry_momentum(old, before.submodel, after.submodel)
-        self.slot.load(after, self.own)
-        if self.slot is not old:
-            self.slots.give_back(old, before.submodel)
-        self.submodel, self.own = after.submodel, self.slot.own
+        self.submodel = after.submodel  # what `close` gives back, whatever fails from here on
+        try:
+            self.slot.carry_momentum(old, before.submodel, after.submodel)
+            self.slot.load(after, self.own)
+        finally:
+            if self.slot is not old:
+                self.slots.give_back(old, before.submodel)
+        self.own = self.slot.own
         self.work = replace(self.work, memory={**self.work.memory, **self.own})
         self.recorded = self.slot.bind(self.work, self.kind)
 

@@ -31,7 +31,7 @@ class Job:
     """Something to do for one client, by whoever is free."""
 
     task: Assignment | StatisticsTask
-    data: ClientData
+    data: ClientData | None  # None: the client has none, and will be left out
     memory: State = field(default_factory=dict)
     done: Done | None = None
 
@@ -118,7 +118,7 @@ class _Worker:
     def __init__(self, jobs: Jobs, setup: Setup, once: "_Once") -> None:
         self.jobs, self.setup, self.once = jobs, setup, once
         self.names: dict[str, object] = {"graph": setup.graph}
-        self.held: OrderedDict[int, ClientData] = OrderedDict()
+        self.held: OrderedDict[int, ClientData | None] = OrderedDict()
         self.ready = threading.Event()
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours, remember=True)
