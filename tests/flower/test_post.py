@@ -109,3 +109,9 @@ def test_a_message_that_flower_does_not_take_is_told(monkeypatch):
     post, village, _ = sent("a")
     monkeypatch.setattr(village, "push_messages", lambda messages: [])
     assert post.send(101, "query", letter({}), ttl=9) is None
+
+
+def test_messages_to_nodes_that_have_just_gone_are_not_sent(monkeypatch):
+    post, village, _ = sent("a", "b")
+    monkeypatch.setattr(village, "push_messages", lambda messages: [""])  # what a SuperLink says
+    assert [post.send(node, "query", letter({}), ttl=9) for node in (101, 102)] == [None, None]

@@ -227,3 +227,26 @@ def test_a_norm_with_several_names_has_what_was_measured_under_each():
     assert torch.allclose(
         net.state_dict()["1.1.running_mean"], moments.means["0.1.running_mean"].float()
     )
+
+
+def test_who_answers_first_does_not_decide_about_a_bit():
+    layer, channels = nn.BatchNorm1d(500), 500
+    graph = ChannelGraph.trace(nn.Sequential(nn.Linear(3, channels), layer), torch.zeros(2, 3))
+    weights = {f"1.running_{name}": torch.zeros(channels) for name in ("mean", "var")}
+    server = ServerState(0, LocalModel(weights, graph.full()), ())
+    luck = torch.Generator().manual_seed(0)
+
+    def found(device: int) -> Moments:  # far from zero, and close together
+        mean = (100 + 0.1 * torch.randn(channels, generator=luck)).double()
+        names = "1.running_mean", "1.running_var"
+        known = Device(device, "light", 0.0, 10 + device)
+        spent = ClientCost()
+        return Moments(
+            known, 10 + device, spent, {names[0]: mean}, {names[1]: mean.square() + 0.01}
+        )
+
+    answers = [found(device) for device in range(6)]
+    forwards, backwards = (
+        recalibrate(server, each, power=0.5).weights for each in (answers, answers[::-1])
+    )
+    assert all(torch.equal(forwards[name], backwards[name]) for name in weights)

@@ -61,7 +61,8 @@ class Post:
         """
         message = Message(content, node, kind, ttl=ttl + GRACE)
         taken = list(self.grid.push_messages([message]))
-        return taken[0] if taken else None
+        # For a node that has just gone, Flower's number of the message is empty.
+        return (taken[0] or None) if taken else None
 
     def fetch(self, sent: str) -> RecordDict | Silence | MessageError | None:
         """Return what came in reply to a message; None if nothing has come yet."""
