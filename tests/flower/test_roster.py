@@ -20,6 +20,7 @@ from tests.flower.village import (
 from dapperfl.flower.desk import Desk
 from dapperfl.flower.joining import _readable
 from dapperfl.flower.keyring import Keyring
+from dapperfl.flower.letters import refusal
 from dapperfl.flower.place import Place
 from dapperfl.flower.roster import AGAIN, HELLO
 from dapperfl.flower.runner import FlowerRunner
@@ -146,6 +147,41 @@ def test_a_refused_device_that_was_started_anew_is_asked_though_nobody_saw_it_le
         "a device is refused: device 2 says rho = 0.3, expected 0.4"
     ]
     assert len([line for line in told(nodes[2]) if "refuses this device" in line]) == 1
+
+
+def test_one_that_joins_again_with_another_number_is_asked_though_nobody_saw_it_leave(
+    tmp_path, caplog
+):
+    config = toy("deploy.deadline=600", "deploy.devices=2", "rounds=4")
+    nodes = nodes_of(config, tmp_path)[:2]
+    nodes[1].settings["device-id"] = 2  # a mistake
+    village = Village(nodes)
+    rounds = assembled(village, config, tmp_path / "run").rounds()
+    assert [out.device.id for out in next(rounds).left_out] == [1]
+    nodes[1].settings["device-id"] = 1
+    lost = {out.device.id: out.reason for out in next(rounds).left_out}
+    assert lost.keys() == {1, 2}
+    assert "this is Device(id=1" in lost[2]
+    later = [next(rounds), next(rounds)]
+    assert [[out.device.id for out in record.left_out] for record in later] == [[2], [2]]
+    assert [out.reason for out in later[-1].left_out] == ["the device is not connected"]
+    assert village.clock.at < AGAIN  # and nobody waited for it
+    assert "refused" not in caplog.text
+
+
+def test_a_device_that_cannot_work_stays_who_it_is(tmp_path, monkeypatch):
+    config = toy("deploy.devices=2", "rounds=3")
+    nodes = nodes_of(config, tmp_path)[:2]
+
+    def broken(node: Node, message: Message, reply: Message) -> Message:
+        train = message.metadata.message_type == "train"
+        return Message(refusal("no room"), reply_to=message) if train else reply
+
+    nodes[1].twist = broken
+    village = Village(nodes)
+    for record in assembled(village, config, tmp_path / "run").rounds():
+        assert [out.reason for out in record.left_out] == ["no room", "the device is not connected"]
+    assert village.clock.at < AGAIN
 
 
 def test_a_device_that_stays_refused_is_neither_counted_nor_told_again(tmp_path, caplog):

@@ -95,6 +95,14 @@ class Roster:
             self._told[node] = reason
             self.post.send(node, REFUSED, refusal(reason), self.deadline)
 
+    def doubt(self, device: int) -> None:
+        """Ask who it is, while others work, of a node that did not work as this device.
+
+        It may have been started anew as another one, and with a key it is the same node.
+        """
+        if device in self.nodes:
+            self._ask(self.nodes[device])
+
     def _greet(self) -> None:
         live = self.post.nodes()
         for device, node in list(self.nodes.items()):
@@ -159,17 +167,25 @@ class Roster:
         anew is the same node, and nobody sees that it was away.
         """
         taken = None
+        before = next((each for each, bound in self.nodes.items() if bound == node), None)
         try:
             device = check_device(self._introduced(content), self.guard)
             self.keyring.check(device.id, node)
             self.accept(device)
-            if device.id in self.nodes:
+            if device.id in self.nodes and device.id != before:
                 taken = device.id
                 raise MessageError(f"device {taken} has joined already")
         except MessageError as error:
-            self._unwanted[node] = taken, self.post.now()
-            self._refuse(node, error, _JOIN_AGAIN if taken is None else _WAIT)
+            if before is None:
+                self._unwanted[node] = taken, self.post.now()
+                self._refuse(node, error, _JOIN_AGAIN if taken is None else _WAIT)
+            elif not isinstance(error, _DeclinedError):
+                self.tell(node, f"{error}; {_JOIN_AGAIN}")
             return
+        if device.id == before:
+            return
+        if before is not None:
+            del self.nodes[before]
         self.nodes[device.id], self.devices[device.id] = node, device
         self._told.pop(node, None)
         self._claim(device.id, node)

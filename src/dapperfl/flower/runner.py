@@ -145,6 +145,7 @@ class FlowerRunner:
             if isinstance(content, MessageError):
                 raise content
             if (reason := refused(content)) is not None:
+                self.roster.doubt(task.device.id)
                 return LeftOut(task.device, reason)
             data = opened(content, {REPLY: reply_limit(self.inbox.codec)})[REPLY]
         except MessageError as error:
