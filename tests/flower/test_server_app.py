@@ -1,5 +1,7 @@
 """The ServerApp as Flower calls it: its folder from the environment, its end in a file."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from flwr.app import Context, RecordDict
@@ -145,3 +147,11 @@ def test_a_device_whose_pictures_cannot_be_is_refused_before_others_train_in_the
         (out,) = record.left_out
         assert out.device.id == 0
         assert "its_style" in out.reason or "put aside" in out.reason
+
+
+def test_it_says_that_it_is_there_before_it_reads_any_pictures(served, monkeypatch):
+    seen: list[Path] = []
+    monkeypatch.setattr(server_app, "serve", lambda config, out, post, desk: seen.append(out))
+    place = served(Village(), toy())
+    assert seen == [place.out]
+    assert read_json(place.status)["state"] == "starting"

@@ -96,6 +96,25 @@ def test_a_server_app_that_never_starts_is_noticed(place, monkeypatch):
         child.process.communicate()
 
 
+def test_a_server_app_that_takes_long_to_read_its_pictures_is_waited_for(place, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    child = link(place, "read forever")
+    watch = _Watch(child, place)
+    try:
+        with RunFolder(place.folder).held():
+            tell(place, "starting")
+            now[0] += 1000
+            assert watch.look() == "starting"
+        watch.look()
+        now[0] += 6
+        with pytest.raises(RunError, match="without a word"):
+            watch.look()
+    finally:
+        child.process.kill()
+        child.process.communicate()
+
+
 def test_a_superlink_that_is_gone_is_noticed_unless_all_is_done(place):
     child = link(place, "exit 3")
     child.process.communicate()

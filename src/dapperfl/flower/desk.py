@@ -16,7 +16,7 @@ from dapperfl.lab.notes import heard
 from dapperfl.runtime.facts import as_text
 from dapperfl.runtime.inbox import Ledger
 
-State = Literal["waiting", "running", "finished", "failed"]
+State = Literal["starting", "waiting", "running", "finished", "failed"]
 _REMEDY = "bring it back from a copy, or remove it"
 
 

@@ -44,6 +44,7 @@ def main(grid: Grid, context: Context) -> None:
     desk = Desk(Place(out))
     with RunFolder(desk.place.folder).held(), noted(desk.place.notes):
         try:
+            desk.tell("starting")  # reading the pictures may take long
             serve(resolve(desk.place.config), out, Post(grid), desk)
         except BaseException as error:
             desk.tell_failure(f"{error}" or type(error).__name__)

@@ -190,7 +190,8 @@ class _Watch:
         Raises:
             RunError: it has failed, or cannot tell any more.
         """
-        status = read_json(self._place.status) if self._place.status.exists() else {}
+        heard = self._place.status.exists()
+        status = read_json(self._place.status) if heard else {}
         state: str = status.get("state", "starting")
         if state == "failed":
             raise RunError(status.get("message") or "the run has failed")
@@ -198,13 +199,13 @@ class _Watch:
             return state
         if self._link.ended() is not None:
             raise RunError(f"Flower's SuperLink has ended; {self._how_to_go_on()}")
-        if self._is_gone(state):
+        if self._is_gone(heard=heard):
             raise RunError(f"the ServerApp has ended without a word; {self._how_to_go_on()}")
         return state
 
-    def _is_gone(self, state: str) -> bool:
+    def _is_gone(self, *, heard: bool) -> bool:
         now = time.monotonic()
-        if state == "starting":
+        if not heard:  # nor is the lock looked at: it must be free when the ServerApp wants it
             return now - self._begun > _START
         if _is_held(RunFolder(self._place.folder)):
             self._alone = None
