@@ -1,5 +1,6 @@
 """A worker as its parent holds it."""
 
+import signal
 import time
 from multiprocessing.connection import wait
 from typing import Any
@@ -56,3 +57,26 @@ def test_an_unreadable_task_is_answered_and_a_death_is_noticed(worker):
     assert worker.cause_of_death() == ("the process died with signal 6 (SIGABRT)", True)
     assert [*lines, *worker.output()] == ["many words"]
     assert worker.last_words == "many words"
+
+
+def test_one_that_prints_without_end_holds_up_nobody(worker, monkeypatch):
+    reads: list[int] = []
+
+    def read(handle: int, most: int) -> bytes:
+        reads.append(handle)
+        assert len(reads) < 1000
+        return b"again and again " * (most // 16)
+
+    monkeypatch.setattr("os.read", read)
+    texts = worker.output()
+    assert texts
+    assert max(map(len, texts)) <= 2**20
+    monkeypatch.undo()
+    worker.close()
+    assert worker.output() == []
+
+
+def test_a_signal_without_a_name_is_a_cause_of_death_too(worker):
+    worker._process.send_signal(signal.SIGRTMIN + 5)
+    reason, by_signal = worker.cause_of_death()
+    assert (reason, by_signal) == (f"the process died with signal {signal.SIGRTMIN + 5}", True)

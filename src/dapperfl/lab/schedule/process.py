@@ -12,6 +12,8 @@ from dapperfl.lab.schedule.worker import Message, Task
 from dapperfl.runtime.children import start_child
 
 _SECONDS_TO_END = 10
+_MOST_AT_ONCE = 2**20  # bytes of output; more than a pipe holds, so that none of the dead is lost
+_LONGEST_LINE = 2**16  # bytes
 
 
 class Worker:
@@ -65,17 +67,24 @@ class Worker:
         return found, alive
 
     def output(self) -> list[str]:
-        """Return the complete lines that it wrote to stdout and stderr itself."""
-        while self._output is not None:
+        """Return the complete lines that it wrote to stdout and stderr itself.
+
+        Of one that writes without end, or without ending a line, as much as is due now.
+        """
+        parts, left = [self._rest], _MOST_AT_ONCE
+        while self._output is not None and left > 0:
             try:
-                data = os.read(self._output.fileno(), 1 << 16)
+                data = os.read(self._output.fileno(), _LONGEST_LINE)
             except BlockingIOError:
                 break
-            self._rest += data or b"\n"
+            left -= len(data)
+            parts.append(data or b"\n")
             if not data:
                 self._output.close()
                 self._output = None
-        *lines, self._rest = self._rest.split(b"\n")
+        *lines, self._rest = b"".join(parts).split(b"\n")
+        if len(self._rest) > _LONGEST_LINE:
+            lines, self._rest = [*lines, self._rest], b""
         texts = [text for line in lines if (text := line.decode(errors="replace").rstrip())]
         self.last_words = texts[-1] if texts else self.last_words
         return texts
@@ -86,8 +95,8 @@ class Worker:
             self._process.wait(_SECONDS_TO_END)
         code = self._process.returncode
         if code is not None and code < 0:
-            name = signal.Signals(-code).name
-            return f"the process died with signal {-code} ({name})", True
+            names = {each.value: f" ({each.name})" for each in signal.Signals}  # not of all
+            return f"the process died with signal {-code}{names.get(-code, '')}", True
         words = f": {self.last_words}" if self.last_words else ""
         return f"the process ended with code {code}{words}", False
 
