@@ -21,8 +21,11 @@ import torch
 from tests.contracts.worlds import Broken, federation
 from tests.sim.test_graphs import RHOS, TRAIN, VARIANTS, Dropping, assert_alike
 from tests.tiny import tiny_net
+from torch import Tensor
 
 from dapperfl import methods
+from dapperfl.core.messages import Work
+from dapperfl.core.net import Batch, Net
 from dapperfl.methods.base import Method
 from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.methods.fedavg import FedAvg
@@ -174,6 +177,23 @@ def test_what_cannot_travel_is_trained_here_and_said_once(in_threads, caplog):
     assert_alike(ours, theirs, 0.0)
     (told,) = [each for each in caplog.messages if "worker processes cannot help" in each]
     assert "Local" in told
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greedy(FedAvg):
+    """Takes more memory than a worker has."""
+
+    def loss(self, net: Net, batch: Batch, work: Work) -> Tensor:
+        if threading.current_thread() is not threading.main_thread():
+            raise MemoryError("no room")
+        return super().loss(net, batch, work)
+
+
+def test_a_worker_that_has_too_little_memory_is_not_said_to_lack_a_module(in_threads, caplog):
+    ours, theirs = (list(world(Greedy(), each).rounds()) for each in (helped(2), LoopRunner))
+    assert_alike(ours, theirs, 0.0)
+    told = [each for each in caplog.messages if "worker process" in each]
+    assert set(told) == {"a worker process has given up (MemoryError: no room); the others go on"}
 
 
 def test_data_of_a_worker_are_bounded(in_threads, monkeypatch):

@@ -18,6 +18,7 @@ from dapperfl.core.messages import (
     StatisticsTask,
 )
 from dapperfl.core.state import State
+from dapperfl.errors import is_of_memory
 from dapperfl.runtime.local import Trade
 from dapperfl.runtime.training import ClientData
 from dapperfl.sim.graphs import GraphRunner
@@ -53,9 +54,10 @@ class Order:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A worker's last words, when it cannot make sense of what it was sent."""
+    """A worker's last words, when it cannot make sense of what it was sent, or has no memory."""
 
     reason: str
+    no_room: bool
 
 
 def do(runner: GraphRunner, task: Assignment | StatisticsTask, memory: State) -> Done:
@@ -80,7 +82,8 @@ def serve(end: int) -> None:
         try:
             _work(channel, inbox)
         except Exception as error:
-            channel.send(Refusal(f"{type(error).__name__}: {error}"), {})
+            reason = f"{type(error).__name__}: {error}"
+            channel.send(Refusal(reason, is_of_memory(error)), {})
 
 
 def _work(channel: Channel, inbox: "queue.SimpleQueue[Raw]") -> None:

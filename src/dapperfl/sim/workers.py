@@ -146,6 +146,8 @@ class _Worker:
                     "a worker process ended by itself (exit code %s); the others go on",
                     self.process.returncode,
                 )
+        except MemoryError as error:
+            logger.warning("a worker process has given up (%s); the others go on", error)
         except Exception as error:  # whatever pickle raises, and it raises anything
             self.once.tell(error)
         finally:
@@ -162,6 +164,8 @@ class _Worker:
 
     def _hear(self, names: dict[str, object]) -> Any:
         heard = self.channel.open(self.channel.receive(), names)
+        if isinstance(heard, Refusal) and heard.no_room:
+            raise MemoryError(heard.reason)
         if isinstance(heard, Refusal):
             raise _RefusedError(heard.reason)
         return heard
