@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.functional import dropout
 
 from dapperfl import methods
-from dapperfl.core.messages import Report
+from dapperfl.core.messages import LocalModel, Report
 from dapperfl.core.state import State
 from dapperfl.methods.base import Method
 from dapperfl.methods.dapperfl import DapperFL
@@ -284,6 +284,29 @@ def test_slots_grow_with_shapes_and_branches_not_with_clients():
     held = {key: len(slots) for key, slots in made[0].slots.idle.items()}
     assert len(held) == 2
     assert all(count <= 2 for count in held.values())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanders(DapperFL):
+    """Cuts to another shape in every round."""
+
+    def after_epoch(self, epoch, local, work):
+        kept = self.prune(local, 0.1 * (work.round_num % 7))
+        return LocalModel(kept.slice(local.weights), kept)
+
+
+def test_slots_do_not_grow_with_rounds_where_each_has_other_shapes(monkeypatch):
+    monkeypatch.setattr(slots, "SHAPES", 3)
+    method, made = Wanders(dense="full", scope="all", multiple=1), []
+
+    def runner(trade: Trade, data: Any, seed: int) -> GraphRunner:
+        made.append(GraphRunner(trade, data, seed, branches=2))
+        return made[-1]
+
+    changes: dict[str, Any] = {"federation": federation((0.4,) * 3), "rounds": 6}
+    ours, theirs = (rounds(method, each, **changes) for each in (runner, LoopRunner))
+    assert_alike(ours, theirs, 0.0)
+    assert len(made[0].slots.idle) == 3
 
 
 def test_a_client_that_fails_is_left_out_and_its_slot_goes_on(device):

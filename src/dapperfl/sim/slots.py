@@ -40,6 +40,7 @@ from dapperfl.sim.packed import Packed
 from dapperfl.sim.recordings import Recordings, Step
 
 SIGNATURES = 4  # kinds of work whose recordings a slot keeps
+SHAPES = 64  # of nets that are kept; a method of one's own may cut to others in every round
 logger = logging.getLogger(__name__)
 
 
@@ -257,7 +258,12 @@ class Slots:
         """Take a slot back when all that was asked of it has been queued."""
         if slot.device.type == "cuda":
             slot.free_at.record(torch.cuda.current_stream(slot.device))
-        self.idle.setdefault(_key(submodel, slot.own), []).append(slot)
+        key = _key(submodel, slot.own)
+        self.idle[key] = [*self.idle.pop(key, []), slot]  # those used longest ago come first
+        while len(self.idle) > SHAPES:
+            for old in self.idle.pop(next(iter(self.idle))):
+                if old.device.type == "cuda":
+                    old.free_at.synchronize()  # its memory may be anybody's from here on
 
 
 def _key(submodel: Submodel, own: State) -> tuple[Any, ...]:
