@@ -196,6 +196,17 @@ def test_a_worker_that_has_too_little_memory_is_not_said_to_lack_a_module(in_thr
     assert set(told) == {"a worker process has given up (MemoryError: no room); the others go on"}
 
 
+def test_where_no_process_can_be_started_this_one_does_it_all(monkeypatch, caplog):
+    def start(end: int) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(workers, "_start", start)
+    ours, theirs = (list(world(FedAvg(), each).rounds()) for each in (helped(2), LoopRunner))
+    assert_alike(ours, theirs, 0.0)
+    (told,) = [each for each in caplog.messages if "worker process" in each]
+    assert "Resource temporarily unavailable" in told
+
+
 def test_data_of_a_worker_are_bounded(in_threads, monkeypatch):
     monkeypatch.setattr(workers, "HELD", 2)
     ours, theirs = (world(DapperFL(), each) for each in (helped(1), LoopRunner))

@@ -94,8 +94,13 @@ class Crew:
 
     def __init__(self, jobs: Jobs, setup: Setup, size: int) -> None:
         once = _Once()
-        self.workers = [_Worker(jobs, setup, once) for _ in range(size)]
+        self.workers: list[_Worker] = []
         weakref.finalize(self, _dismiss, jobs, self.workers)
+        try:
+            for _ in range(size):
+                self.workers.append(_Worker(jobs, setup, once))
+        except OSError as error:
+            logger.warning("no more than %d worker processes: %s", len(self.workers), error)
 
     @property
     def alive(self) -> int:
@@ -122,8 +127,12 @@ class _Worker:
         self.ready = threading.Event()
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours, remember=True)
-        with theirs:
-            self.process = _start(theirs.fileno())
+        try:
+            with theirs:
+                self.process = _start(theirs.fileno())
+        except OSError:
+            self.channel.close()
+            raise
         self.thread = threading.Thread(target=self._serve, name="dapperfl-worker", daemon=True)
         self.thread.start()
 
