@@ -1,15 +1,17 @@
 """Processes are started and ended for real, but they are no Flower's."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from dapperfl.flower.processes import end_stale, surroundings, terminable
+from dapperfl.flower.processes import Child, end_stale, running, surroundings, terminable
 
 SLEEP = "import time; time.sleep(600)"
 CHILD = f"""
@@ -100,3 +102,41 @@ def test_flower_is_told_not_to_call_home_and_where_our_programs_are(tmp_path, mo
     assert told["MORE"] == "1"
     assert told["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
     assert Path(told["PATH"].split(os.pathsep)[0], "flower-superexec").exists()
+
+
+def sleeping(log: Path) -> Child:
+    process = subprocess.Popen([sys.executable, "-c", SLEEP], stdin=subprocess.PIPE)
+    return Child("supernode", process, log, 0)
+
+
+def test_a_log_that_was_moved_away_has_no_last_words(tmp_path):
+    child = sleeping(tmp_path / "supernode.log")
+    try:
+        assert child.last_words() == ""
+    finally:
+        child.stop()
+
+
+def test_a_process_that_cannot_be_noted_is_ended(tmp_path, monkeypatch):
+    made: list[subprocess.Popen[bytes]] = []
+
+    def start(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        options["start_new_session"] = True
+        process = plain([sys.executable, "-c", SLEEP], **options)
+        made.append(process)
+        return process
+
+    plain = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", start)
+    log = tmp_path / "supernode.log"
+    monkeypatch.setattr(Path, "write_text", full)
+    with (
+        pytest.raises(OSError, match="No space left"),
+        running("supernode", [], log=log, environment=os.environ),
+    ):
+        pytest.fail("it must not go on")
+    assert made[0].poll() is not None
+
+
+def full(*_: Any, **__: Any) -> int:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

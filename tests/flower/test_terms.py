@@ -64,6 +64,7 @@ def changed(**facts) -> bytes:
         ({"picture": [3, 8]}, '"picture"'),
         ({"picture": [3, 0, 8]}, '"picture"'),
         ({"picture": [3, 8, 10**6]}, "too large"),
+        ({"picture": [4096, 4096, 4096]}, "68719476736 numbers are too large"),
         ({"picture": "388"}, '"picture"'),
         ({"mean": [0.1]}, '"mean"'),
         ({"std": [0.1, 0.0, 0.1]}, '"std"'),

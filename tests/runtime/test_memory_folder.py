@@ -12,7 +12,7 @@ from tests.runtime.test_memory import BYTES, files, holding, values
 
 from dapperfl.errors import CheckpointError
 from dapperfl.runtime import memory_folder as module
-from dapperfl.runtime.memory import Memories
+from dapperfl.runtime.memory import Memories, file_name
 from dapperfl.runtime.memory_folder import Mark, MemoryFolder
 
 
@@ -203,3 +203,8 @@ def test_the_end_of_a_process_removes_nothing(tmp_path):
     del run, store
     gc.collect()
     assert values(MemoryFolder(tmp_path).restore(1, marks)) == {0: 1.0}
+
+
+def test_numbers_may_be_longer_than_they_are_written(tmp_path):
+    (tmp_path / file_name(7, 123_456_789)).write_bytes(b"of a killed process")
+    assert MemoryFolder(tmp_path).add(7, {}).number == 123_456_790

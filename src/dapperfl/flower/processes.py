@@ -32,10 +32,13 @@ class Child:
     since: int  # where in the log this start of it begins
 
     def last_words(self) -> str:
-        """Return the end of what it has written since it was started."""
-        with self.log.open("rb") as file:
-            file.seek(max(self.since, self.log.stat().st_size - _LAST_WORDS))
-            return file.read().decode(errors="replace")
+        """Return the end of what it has written since it was started, if that is still there."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(self.since, os.fstat(file.fileno()).st_size - _LAST_WORDS))
+                return file.read().decode(errors="replace")
+        except FileNotFoundError:  # moved away by whoever looks after logs here
+            return ""
 
     def ended(self) -> int | None:
         """Return its exit code, or None while it runs."""
@@ -112,8 +115,8 @@ def running(
             start_new_session=True,
         )
         child = Child(module, process, log, file.tell())
-    note.write_text(f"{process.pid}\n")
     try:
+        note.write_text(f"{process.pid}\n")
         yield child
     finally:
         child.stop()

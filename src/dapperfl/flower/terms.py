@@ -9,7 +9,7 @@ import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import isfinite
+from math import isfinite, prod
 from typing import TYPE_CHECKING, Any
 
 from dapperfl.errors import ConfigError, MessageError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 LIMIT = 2**20  # bytes of one
 MOST_CLASSES, MOST_PAD = 100_000, 1024
+MOST_NUMBERS = 4 * MOST_PIXELS**2  # in a picture
 RUN = re.compile(r"[A-Za-z0-9_-]{1,100}")  # fit for the name of a folder
 _CODE = (("method", "name"), ("net", "name"), ("data", "benchmark"))  # keys that can name code
 
@@ -104,6 +105,8 @@ def _check_pictures(terms: Terms) -> None:
         raise _wrong("picture")
     if max(shape) > MOST_PIXELS:
         raise MessageError(f"pictures of {max(shape)} pixels are too large")
+    if prod(shape) > MOST_NUMBERS:
+        raise MessageError(f"pictures of {prod(shape)} numbers are too large")
     for name, numbers in (("mean", terms.mean), ("std", terms.std)):
         if not (_all(numbers, float) and len(numbers) == shape[0] and all(map(isfinite, numbers))):
             raise _wrong(name)

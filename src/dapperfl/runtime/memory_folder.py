@@ -43,7 +43,7 @@ class MemoryFolder(MemoryStore):
     def _take_stock(self) -> None:
         """Find the files that nothing refers to: a killed process left them, or an older run."""
         found = {path for path in self.folder.glob("*.safetensors") if is_file_name(path.name)}
-        self._last_number = max([self._last_number, *(int(path.stem[-8:]) for path in found)])
+        self._last_number = max([self._last_number, *map(_number, found)])
         # They go once a newer checkpoint is complete.
         self._garbage = found - set(self._files.values())
 
@@ -141,6 +141,10 @@ class MemoryFolder(MemoryStore):
 
     def _discard(self, path: Path) -> None:
         self._garbage.add(path)
+
+
+def _number(path: Path) -> int:
+    return int(path.stem.rpartition("-")[2])
 
 
 def _rows(new: Iterable[Memory], gone: Iterable[int]) -> Iterable[dict[str, Any]]:
