@@ -124,7 +124,6 @@ class _Worker:
         self.jobs, self.setup, self.once = jobs, setup, once
         self.names: dict[str, object] = {"graph": setup.graph}
         self.held: OrderedDict[int, ClientData | None] = OrderedDict()
-        self.ready = threading.Event()
         ours, theirs = socket.socketpair()
         self.channel = Channel(ours, remember=True)
         try:
@@ -145,7 +144,6 @@ class _Worker:
         try:
             self.channel.send(self.setup, {})
             self._hear(self.names)
-            self.ready.set()
             while (job := self.jobs.take()) is not None:
                 self._do(job)
         except (EOFError, OSError):
