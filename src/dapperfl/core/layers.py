@@ -264,7 +264,7 @@ def _blurs(trace: Trace, call: Call) -> bool:
     if not alone or trace.is_state(weight):
         return False
     if weight.requires_grad:  # learnt filters that are alike today need not stay so
-        return weight.stride(0) == 0
+        return bool(weight.stride(0) == 0)
     return bool((weight == weight[:1]).all())
 
 
