@@ -46,3 +46,11 @@ def trace(
     graph = ChannelGraph.trace(Made(forward, **parts), torch.zeros(1, 3, 8, 8))
     fixed = {name: why for name, why in graph.fixed.items() if why != "the net's output"}
     return {group.name: group.size for group in graph.groups}, fixed
+
+
+def assert_cut(forward, parts, sizes, reasons):
+    """Trace a net, and compare what may be cut, and why the rest stays."""
+    found, fixed = trace(forward, **parts)
+    assert found == sizes
+    assert fixed.keys() == reasons.keys()
+    assert all(words in fixed[name] for name, words in reasons.items()), fixed

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from dapperfl.core.applying import apply_rule
 from dapperfl.core.calls import Call, tensors_in
-from dapperfl.core.layers import NORMS, apply_rule
+from dapperfl.core.layers import NORMS
 from dapperfl.core.products import count_products
 from dapperfl.core.shadows import NO_CHANNEL, slim
 from dapperfl.core.submodel import copy_net
