@@ -24,12 +24,18 @@ CONTEXT: dict[tuple[str, str], dict[str, Any]] = {
     ("dapperfl", "alpha_min"): {"epsilon": 0.9},  # it acts once the factor has fallen
     ("dapperfl", "dense_batches"): {"dense": "batches"},
 }
-CONTEXT_OF_ALL: dict[str, dict[str, Any]] = {"restyle_rounds": {"restyle": 0.5}}
+CONTEXT_OF_ALL: dict[str, dict[str, Any]] = {
+    "restyle_rounds": {"restyle": 0.5},
+    # Of as many rounds as are run here, all or none are measured.
+    "bn_statistics": {"recalibrate_rounds": 0},
+    "recalibrate_rounds": {"bn_statistics": "average", "recalibrate_rounds": 0},
+}
 # Values to try where the type alone does not say which are good.
 OTHERS: dict[tuple[str, str], list[Any]] = {
     ("dapperfl", "averaging"): [1.0],  # a small share of four rounds is less than one
     ("dapperfl", "scope"): ["all"],  # auto is inner for a net as narrow as this
     ("feddrop", "rho"): [0.2],
+    **{(name, "recalibrate_rounds"): [ROUNDS] for name in methods.names()},
 }
 
 

@@ -38,7 +38,7 @@ def test_presets_are_what_the_documents_say():
     assert paper == DapperFL(
         alpha_0=0.9, alpha_min=0.1, epsilon=0.2, gamma=0.01, dar_power=2, dar_reduce="sum",
         recovery="paper", scope="all", bn_statistics="average", dense="full", restyle=0.0,
-        restyle_rounds=0, weight_power=1.0, averaging=0.0,
+        restyle_rounds=0, weight_power=1.0, averaging=0.0, recalibrate_rounds=0,
     )  # fmt: skip
     assert (release.dense, release.restyle, release.weight_power) == ("full", 0, 1)
     assert (release.alpha_0, release.alpha_min, release.dar_power) == (0, 0, 1)
@@ -55,6 +55,7 @@ def test_presets_are_what_the_documents_say():
     assert (default.dense, default.restyle, default.weight_power) == ("never", 0.5, 0.5)
     assert (release.averaging, default.averaging) == (0, 0.1)
     assert (release.restyle_rounds, default.restyle_rounds) == (0, 20)
+    assert (release.recalibrate_rounds, default.recalibrate_rounds) == (0, 10)
     assert (default.dar_power, default.dar_reduce, default.gamma) == (2, "mean", 0.01)
     assert (default.alpha_0, default.alpha_min, default.epsilon) == (0.9, 0.1, 0.2)
 
@@ -181,7 +182,7 @@ def test_others_get_the_whole_net_and_may_measure_it(dense):
     assignment = method.assign(server, DEVICE, 5, Dice(0, 1, 0))
     assert assignment is not None
     assert assignment.model is server.model
-    assert method.statistics == "recalibrate"
+    assert method.measures(100)
     assert [method.acts_after(epoch) for epoch in (1, 2, 3)] == [True, False, False]
     early = [method.batches_before_acting(epoch) for epoch in (1, 2)]
     assert early == [2 if dense == "batches" else None, None]

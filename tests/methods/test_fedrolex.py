@@ -60,8 +60,8 @@ def test_in_the_first_round_it_is_heterofl():
     first = round_of(ours, server_of(ours, (0.0, 0.6)), changes)
     second = round_of(theirs, server_of(theirs, (0.0, 0.6)), changes)
     assert all(torch.equal(first.weights[n], t) for n, t in second.weights.items())
-    assert (FedRolex().step, FedRolex().statistics) == (1, "recalibrate")
-    assert FedRolex(bn_statistics="average").statistics == "average"
+    assert (FedRolex().step, FedRolex().measures(100)) == (1, True)
+    assert not FedRolex(bn_statistics="average").measures(1)
 
 
 def test_the_whole_net_is_handed_out_also_where_nobody_holds_it():

@@ -27,7 +27,7 @@ from dapperfl.sim.loop import LoopRunner
 from dapperfl.sim.simulator import RoundRecord, Simulator
 
 TRAIN = TrainSettings(epochs=2, batch_size=4, lr=0.05)
-MEASURING = DapperFL(scope="all", dense="full", bn_statistics="recalibrate")
+MEASURING = DapperFL(scope="all", dense="full", bn_statistics="recalibrate", recalibrate_rounds=0)
 
 
 def simulator(method: Method | None = None, **changes: Any) -> Simulator:
@@ -293,7 +293,7 @@ def test_costs_of_the_statistics_phase_are_counted():
 
 
 def test_who_never_holds_the_whole_net_measures_in_its_own():
-    method = DapperFL(scope="all", bn_statistics="recalibrate")
+    method = DapperFL(scope="all", bn_statistics="recalibrate", recalibrate_rounds=0)
     plain = next(simulator(replace(method, bn_statistics="average")).rounds())
     measured = next(simulator(method).rounds())
     prices = {level.rho: level for level in simulator(method).levels()}
@@ -308,7 +308,11 @@ def test_who_never_holds_the_whole_net_measures_in_its_own():
     assert all(name.endswith(("running_mean", "running_var")) for name in moved)
 
 
-@pytest.mark.parametrize("method", [FedAvg(), FedAvgSmall(multiple=1), DapperFL(dense="full")])
+@pytest.mark.parametrize(
+    "method",
+    [FedAvg(), FedAvgSmall(multiple=1), DapperFL(dense="full", recalibrate_rounds=0)],
+    ids=str,
+)
 def test_statistics_are_those_of_the_running_mean_and_training_does_not_see_them(method):
     method = replace(method, averaging=1.0, weight_power=0.5)
     world = simulator(replace(method, bn_statistics="recalibrate"))
@@ -325,6 +329,34 @@ def test_statistics_are_those_of_the_running_mean_and_training_does_not_see_them
     for name, tensor in shown.weights.items():
         assert torch.equal(tensor, wanted[name]), name
         assert torch.equal(tensor, before[name]) != ("running_" in name), name
+
+
+@pytest.mark.parametrize("dense", ["full", "never"])
+def test_statistics_are_measured_in_the_first_rounds_and_training_goes_on_as_without(dense):
+    method = DapperFL(scope="all", dense=dense, recalibrate_rounds=2)
+    early = list(simulator(method, rounds=4).rounds())
+    always = list(simulator(replace(method, bn_statistics="recalibrate"), rounds=4).rounds())
+    never = list(simulator(replace(method, recalibrate_rounds=0), rounds=4).rounds())
+    for ours, theirs in zip(early, never, strict=True):
+        assert_same_weights(ours, theirs)  # of what devices train on from
+    spent = [[record.costs for record in run] for run in (early, always, never)]
+    assert spent[0] == [*spent[1][:2], *spent[2][2:]]
+    assert spent[1] != spent[2]
+    shown = [[record.snapshot.server.smooth().weights for record in run] for run in (early, always)]
+    for name, tensor in shown[0][1].items():
+        assert torch.equal(tensor, shown[1][1][name]), name
+    assert any(not torch.equal(t, shown[1][3][n]) for n, t in shown[0][3].items())
+
+
+def test_small_nets_of_the_first_rounds_are_measured_too():
+    world = simulator(DapperFL(scope="all", recalibrate_rounds=1), rounds=2)
+    first, second = (each.snapshot.server for each in world.rounds())
+    for server, measured in ((first, True), (second, False)):
+        cut = world.method.take_home(server.smooth(), 0.6).weights
+        home = world.compact(server, 0.6).weights
+        moved = {name for name, tensor in cut.items() if not torch.equal(tensor, home[name])}
+        assert bool(moved) is measured
+        assert all("running_" in name for name in moved)
 
 
 def test_a_net_without_statistics_has_no_statistics_phase():
@@ -407,7 +439,7 @@ def test_examples_are_only_read():
 
 
 def test_who_never_holds_the_whole_net_does_not_measure_it_either():
-    method = DapperFL(dense="never", multiple=1)
+    method = DapperFL(dense="never", multiple=1, recalibrate_rounds=0)
     world = simulator(method=method, federation=tiny_federation((0.0, 0.4, 0.6)), rounds=1)
     level = {each.rho: each for each in world.levels()}
     [record] = world.rounds()

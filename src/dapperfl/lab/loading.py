@@ -156,7 +156,7 @@ def _from_checkpoint(
         "%s is not finished: this is the net after round %d of %d",
         *(run.path, server.round_num, config.rounds),
     )
-    if rho and simulator.measures and not world.train:
+    if rho and simulator.measures(server) and not world.train:
         raise CheckpointError(
             f"{run.path} is not finished: the statistics of a small net are measured by devices, "
             "at the end; take the whole net, or continue the run"

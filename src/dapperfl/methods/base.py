@@ -91,11 +91,6 @@ class Method:
         return ServerState(0, model, tuple(fleet))
 
     @property
-    def statistics(self) -> Statistics:
-        """How the global model gets its batch-norm statistics."""
-        return "average"
-
-    @property
     def needs_representation(self) -> bool:
         """Whether a hook asks for `net.split` or `net.at`: then the net must end in a linear layer.
 
@@ -141,6 +136,13 @@ class Method:
     def measured_in(self, server: ServerState, device: Device) -> LocalModel:
         """Return the net in which a device measures batch-norm statistics, where any are."""
         return server.model
+
+    def measures(self, round_num: int) -> bool:
+        """Tell whether devices measure the batch-norm statistics of what a round hands out.
+
+        Otherwise those of their nets are averaged as weights are.
+        """
+        return False
 
     def deliver(self, server: ServerState) -> LocalModel:
         """Return the model that is evaluated and handed out."""
@@ -190,11 +192,16 @@ class MeasuringMethod(Method):
     bn_statistics: Statistics = setting(
         "average", "average the clients' batch-norm statistics, or measure them anew"
     )
+    recalibrate_rounds: int = setting(
+        0,
+        "in so many first rounds they are measured in any case: while weights move fast, averages "
+        "lag behind them",
+        Range(0),
+    )
 
-    @property
-    def statistics(self) -> Statistics:
-        """Averaged, or recalibrated for the new global net in a phase of their own."""
-        return self.bn_statistics
+    def measures(self, round_num: int) -> bool:
+        """Measure statistics of the new global net in a phase of their own, or at first only."""
+        return self.bn_statistics == "recalibrate" or round_num <= self.recalibrate_rounds
 
 
 @dataclass(frozen=True, kw_only=True)

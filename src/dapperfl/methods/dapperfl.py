@@ -28,6 +28,7 @@ from dapperfl.settings import Range, setting, with_default
 # model is the one that is handed out.
 _AS_PUBLISHED = {
     "averaging": 0.0,
+    "recalibrate_rounds": 0,
     "restyle": 0.0,
     "restyle_rounds": 0,
     "weight_power": 1.0,
@@ -61,6 +62,7 @@ class DapperFL(MeasuringMethod):
     )
     dense_batches: int = setting(2, "how many batches these are", Range(1))
     averaging: float = with_default(MeasuringMethod, "averaging", 0.1)
+    recalibrate_rounds: int = with_default(MeasuringMethod, "recalibrate_rounds", 10)
     restyle: float = with_default(MeasuringMethod, "restyle", 0.5)
     restyle_rounds: int = with_default(MeasuringMethod, "restyle_rounds", 20)
     weight_power: float = with_default(MeasuringMethod, "weight_power", 0.5)

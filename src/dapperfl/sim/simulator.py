@@ -135,7 +135,7 @@ class Simulator:
         example = torch.zeros(1, *federation.shape, device=device)
         classes = len(federation.classes)
         self.net, self.graph = prepared(method, net, example, classes, precision)
-        self.measures = method.statistics == "recalibrate" and any(norm_layers(self.net))
+        self.has_statistics = any(norm_layers(self.net))
         self.cohort_size = max(1, round(participation * len(federation.devices)))
         self.data = Holdings(federation.train, self._batches, RECENT_COHORTS * self.cohort_size)
         self.memory = MemoryStore(memory_limit, device)
@@ -230,7 +230,11 @@ class Simulator:
         share = self.method.averaging
         after = after.averaged(server.mean, share) if share else after
         enough = len(tally.present) >= self.min_replies
-        return self._measured(after, tally) if self.measures and enough else after
+        return self._measured(after, tally) if enough and self.measures(after) else after
+
+    def measures(self, server: ServerState) -> bool:
+        """Tell whether the batch-norm statistics of what is handed out now are measured."""
+        return self.has_statistics and self.method.measures(server.round_num)
 
     def _measured(self, server: ServerState, tally: Tally) -> ServerState:
         """Let those who took part measure the statistics of what is handed out."""
@@ -285,7 +289,7 @@ class Simulator:
         Where statistics are measured, devices of the level measure those of the small net.
         """
         small = replace(server, model=self.method.take_home(server.smooth(), rho))
-        if self.measures and small.model.submodel.kept:
+        if self.measures(server) and small.model.submodel.kept:
             level = [each for each in self.federation.devices if each.rho == rho]
             some = self._some(level, generator(self.seed, "compact"))
             replies = list(self._measure(small.round_num, dict.fromkeys(some, small.model)))

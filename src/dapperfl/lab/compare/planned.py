@@ -33,6 +33,7 @@ _LATER = {
     "method.averaging": 0.0,
     "method.restyle": 0.0,
     "method.restyle_rounds": 0,
+    "method.recalibrate_rounds": 0,
     "train.shift": 0.0,
 }
 _LATER_BN = {"method.bn_statistics": "average"}  # of methods that did not have it
