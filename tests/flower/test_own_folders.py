@@ -81,7 +81,7 @@ def test_the_accuracy_is_that_of_the_model_the_round_began_with(tmp_path):
     simulator = assembled(village, config, tmp_path / "run")
     before = simulator.round(simulator.start()).snapshot  # a net that has learnt something
     found = simulator.round(before)
-    net = simulator.shown.holding(before.server.model)
+    net = simulator.judge.nets.holding(before.server.model)
     right = tested = 0
     for number in (0, 1):
         examples = load_folder(tmp_path / f"pictures-{number}", CLASSES, 6)

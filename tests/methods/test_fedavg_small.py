@@ -51,7 +51,7 @@ def test_it_is_evaluated_as_the_small_net_it_is():
     small.load_state_dict(model.weights)
     assert sum(p.numel() for p in small.parameters()) == cost(model.submodel).parameters
     simulator = Simulator(method=SMALL, net=tiny_net(), federation=tiny_federation(RHOS))
-    batches = {name: each.clean() for name, each in simulator.test.items()}
+    batches = {name: each.clean() for name, each in simulator.judge.test.items()}
     assert simulator.evaluate(model) == evaluate(small.eval(), batches)
 
 

@@ -58,7 +58,7 @@ def serve(config: Config, out: Path, post: Post, desk: Desk) -> None:
     if finished_summary(config, out) is None:
         runs, begun = Assembly(config, out, post, desk), RunFolder(out).is_used()
         with opened(config, out, resume=begun, make=runs.make) as experiment:
-            if experiment.lines and not experiment.simulator.test:
+            if experiment.lines and not experiment.simulator.judge.test:
                 experiment.simulator.measured |= experiment.lines[-1].accuracy
             runs.run(experiment)
     desk.tell("finished")
@@ -167,7 +167,7 @@ class Assembly:
 
 def _told_unmeasured(experiment: Experiment) -> bool:
     """Warn if the accuracy of a domain is that of nothing; return whether that was said."""
-    if experiment.simulator.test:
+    if experiment.simulator.judge.test:
         return False
     known = {domain for line in experiment.lines for domain in line.on_devices}
     if unknown := sorted(set(experiment.simulator.measured) - known):

@@ -32,9 +32,7 @@ from dapperfl.data.batches import Batches
 from dapperfl.data.benchmark import Examples, Federation
 from dapperfl.errors import ConfigError, RunError
 from dapperfl.methods.base import Method
-from dapperfl.runtime.calibration import calibrate
 from dapperfl.runtime.checkpoint import Snapshot
-from dapperfl.runtime.evaluation import evaluate
 from dapperfl.runtime.frozen import FrozenNets
 from dapperfl.runtime.local import Trade, prepared
 from dapperfl.runtime.memory import LIMIT, MemoryStore
@@ -42,9 +40,9 @@ from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.runtime.precision import Precision
 from dapperfl.runtime.statistics import norm_layers, recalibrate
 from dapperfl.runtime.threads import in_threads
-from dapperfl.runtime.training import LARGE_BATCH
 from dapperfl.runtime.turning import can_turn
 from dapperfl.sim.holdings import Holdings, kept_aside
+from dapperfl.sim.judging import Judge
 from dapperfl.sim.loop import LoopRunner, MakeRunner
 from dapperfl.sim.tally import Tally
 
@@ -140,13 +138,15 @@ class Simulator:
         self.data = Holdings(federation.train, self._batches, RECENT_COHORTS * self.cohort_size)
         self.memory = MemoryStore(memory_limit, device)
         large = EVALUATION_BATCH[torch.device(device).type]
-        self.test = {n: self._batches(each, large) for n, each in federation.test.items()}
-        aside = kept_aside(federation)
-        self.validation = {n: self._batches(each, large) for n, each in aside.items()}
+        test, aside = (
+            {name: self._batches(each, large) for name, each in sets.items()}
+            for sets in (federation.test, kept_aside(federation))
+        )
         turns = can_turn(self.net, example, precision)
         trade = Trade(method, self.net, self.train, precision, turns=turns)
         self.runner = runner(trade, self.data, seed)
-        self.shown = FrozenNets(self.net, precision, turns=turns)
+        nets = FrozenNets(self.net, precision, turns=turns)
+        self.judge = Judge(nets, self.runner.looking_through, test, aside)
         # Without test sets, the accuracies are those that devices measured last; 0 before that.
         self.measured = dict.fromkeys(sorted({each.domain for each in federation.devices}), 0.0)
 
@@ -200,12 +200,12 @@ class Simulator:
         self.measured |= on_devices
         return RoundRecord(
             round_num=after.round_num,
-            accuracy=self.evaluate(delivered) if self.test else dict(self.measured),
+            accuracy=self.evaluate(delivered) if self.judge.test else dict(self.measured),
             seconds=time.perf_counter() - began,
             costs=dict(sorted(tally.costs.items())),
             left_out=tuple(sorted(tally.left_out, key=lambda out: out.device.id)),
             loss=tally.loss(),
-            validation=self._accuracy(delivered, self.validation),
+            validation=self.judge.on(self.judge.aside, delivered),
             snapshot=Snapshot(after, memories, empty),
             kept=tally.kept(),
             on_devices=on_devices,
@@ -311,31 +311,15 @@ class Simulator:
             have pictures, and a test set of their domain.
         """
         return {
-            device.id: self._accuracy(self._calibrated(compact[device.rho], device), test)["own"]
+            device.id: self.judge.at_home(compact[device.rho], self.data[device.id], device.domain)
             for device in self._some(self.federation.devices, generator(self.seed, "home"))
-            if device.id in self.data and (test := self._tests_of(device))
+            if device.id in self.data and device.domain in self.judge.test
         }
-
-    def _tests_of(self, device: Device) -> dict[str, Batches]:
-        return {"own": self.test[device.domain]} if device.domain in self.test else {}
-
-    def _calibrated(self, model: LocalModel, device: Device) -> LocalModel:
-        data = self.data[device.id]
-        if data.num_samples < 2:
-            return model
-        net = self.shown.holding(model)
-        batches = (batch.x for batch in data.clean(LARGE_BATCH))
-        own = calibrate(net, batches, precision=self.shown.precision)
-        return LocalModel(snapshot(own), model.submodel)
 
     @in_threads
     def evaluate(self, model: LocalModel) -> dict[str, float]:
         """Return a global or compact model's accuracy on every domain, in percent."""
-        return self._accuracy(model, self.test)
-
-    def _accuracy(self, model: LocalModel, data: Mapping[str, Batches]) -> dict[str, float]:
-        net = self.runner.looking_through(self.shown.holding(model))
-        return evaluate(net, {n: each.clean() for n, each in data.items()}, self.shown.precision)
+        return self.judge.on(self.judge.test, model)
 
     def _some(self, devices: Sequence[Device], rng: torch.Generator) -> list[Device]:
         """Draw as many devices as take part in a round at most; in their order."""

@@ -4,8 +4,8 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -80,10 +80,15 @@ class Base:
     name: str
     path: Path | None  # a TOML file; None: the demo
     overrides: tuple[str, ...] = ()
+    of_method: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by its name
+
+    def resolve(self, variant: Variant) -> Config:
+        """Return the config of a variant; what it says itself goes before what all share."""
+        return variant.resolve(self.path, (*self.of_method.get(variant.name, ()), *self.overrides))
 
     def folder(self, variants: Sequence[Variant]) -> Path:
         """Return where its runs go unless somebody says: the same for the same settings."""
-        shared = variants[0].resolve(self.path, self.overrides)
+        shared = self.resolve(variants[0])
         return Path("runs") / f"compare-{self.name}-{_digest(shared, (*_IRRELEVANT, 'method.'))}"
 
 
@@ -108,7 +113,7 @@ def plan_runs(base: Base, variants: Iterable[Variant], seeds: Sequence[int]) -> 
     check_settings(base.overrides, "--set")
     runs: list[Planned] = []
     for variant in variants:
-        config = variant.resolve(base.path, base.overrides)
+        config = base.resolve(variant)
         settings = _settings(variant, config)
         label = variant.label or _label(variant, config, settings)
         first = Planned(base.name, label, "; ".join(settings), config)

@@ -48,7 +48,7 @@ def search(base: Base, method: Variant, *, seeds: Sequence[int], trials: int, do
     from dapperfl.lab.tuning.trials import Plan, Trial
 
     require_optuna()
-    config = method.resolve(base.path, base.overrides)
+    config = base.resolve(method)
     plan = Plan(config, parse_space([SPACE], config), tuple(seeds), "gp")
     past: list[Trial] = []
     while len(past) < trials:
