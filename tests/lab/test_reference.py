@@ -4,7 +4,15 @@ from pathlib import Path
 
 from dapperfl import methods
 from dapperfl.lab.config import Config, to_keys
-from dapperfl.lab.reference import config_keys, describe, markdown, method_keys, names
+from dapperfl.lab.reference import (
+    common_keys,
+    config_keys,
+    describe,
+    markdown,
+    method_keys,
+    names,
+    own_keys,
+)
 
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
 
@@ -31,6 +39,20 @@ def test_every_key_is_documented_with_its_default_and_a_line_of_help():
 def test_the_fields_of_every_method_have_help():
     for name in methods.names():
         assert all(key.help for key in method_keys(name)), name
+
+
+def test_what_every_method_has_is_on_the_page_once_unless_its_default_is_another():
+    page, common = markdown(), common_keys()
+    assert len(common) == 4
+    for name in methods.names():
+        own = own_keys(name)
+        again = [key for key in common if key not in method_keys(name)]
+        assert len(own) == len(method_keys(name)) - len(common) + len(again), name
+        _, _, section = page.partition(f'with `name = "{name}"`')
+        section, _, _ = section.partition("\n## ")
+        assert all(f"| `{key.name}` |" in section for key in own), name
+    assert not {key.name for key in common} & {key.name for key in own_keys("fedavg")}
+    assert {key.name for key in common} <= {key.name for key in own_keys("dapperfl")}
 
 
 def test_a_method_is_described_with_what_its_presets_change():

@@ -12,6 +12,7 @@ from dapperfl import methods, nets
 from dapperfl.data import benchmarks
 from dapperfl.lab.config import Config, DataConfig, MethodConfig
 from dapperfl.lab.fields import expected, show
+from dapperfl.methods.base import Method
 
 # The fields whose keys depend on what is chosen: they are listed apart.
 _CHOSEN: Mapping[type[Any], str] = {MethodConfig: "fields", DataConfig: "options"}
@@ -52,6 +53,17 @@ def method_keys(name: str) -> list[Key]:
     kind = methods.load(name)
     start = kind.from_preset()
     return _keys(start, {preset: kind.from_preset(preset) for preset in kind.presets})
+
+
+def common_keys() -> list[Key]:
+    """Return the fields that every method has."""
+    return _keys(Method())
+
+
+def own_keys(name: str) -> list[Key]:
+    """Return the fields of a method that others lack, or that have another default in it."""
+    common = common_keys()
+    return [key for key in method_keys(name) if key not in common]
 
 
 def benchmark_keys(name: str) -> list[Key]:
@@ -103,9 +115,11 @@ def markdown() -> str:
         if keys := benchmark_keys(name):
             parts.append(f'## `[data]` with `benchmark = "{name}"`\n')
             parts.append(_rows(keys))
+    parts.append(f"## `[method]`, whatever its name\n\n{_COMMON}\n")
+    parts.append(_rows(common_keys()))
     for name in methods.names():
         parts.append(f'## `[method]` with `name = "{name}"`\n\n{purpose(name)}\n')
-        keys = method_keys(name)
+        keys = own_keys(name)
         parts.append(_rows(keys) if keys else "No fields of its own.\n")
     return "\n".join(parts)
 
@@ -133,8 +147,12 @@ says about the fields of the old one.
 
 `dapperfl show-config` prints the config that a command would run, `dapperfl list methods --verbose`
 the fields of each method. The text `"none"` stands for no value. Where a number has a smaller
-range than its type, the table says so; anything else is an error that names the key.
+range than its type, the table says so; anything else is an error that names the key. Behind a
+default stands what presets (`method.preset`) make of it.
 """
+
+_COMMON = """\
+Every method has these. The table of a method names one again where it gives it another default."""
 
 
 if __name__ == "__main__":

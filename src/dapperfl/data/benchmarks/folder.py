@@ -29,8 +29,10 @@ DARK = 16  # of 256 levels: as bright as 12 bits get in a file of 16
 def load(
     root: Path | None,
     *,
-    size: Annotated[int, "pixels of a side; pictures are squashed to squares"] = 32,
-    test_fraction: Annotated[float, "share of each class for the test, unless test/ exists"] = 0.2,
+    size: Annotated[int, "pixels of a side, 1 to 1024; pictures are squashed to squares"] = 32,
+    test_fraction: Annotated[
+        float, "share of each class for the test, unless test/ exists; above 0, below 1"
+    ] = 0.2,
     split_seed: Annotated[int, "draws the test pictures"] = 0,
     flip: Annotated[bool, "whether a mirrored picture keeps its label"] = False,
 ) -> Benchmark:
