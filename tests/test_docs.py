@@ -31,20 +31,35 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_local_link_leads_to_a_file(page):
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text()):
-        if "://" not in target:
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+def test_every_local_link_leads_to_a_file_and_a_heading_in_it(page):
+    for target, place in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
+        if "://" in target:
+            continue
+        path = page.parent / target if target else page
+        assert path.exists(), f"{page.name} links to {target}"
+        if place:
+            assert place in headings(path), f"{page.name} links to {target}#{place}"
+
+
+def headings(page: Path) -> set[str]:
+    """Return the headings of a page as links name them."""
+    found = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in found}
 
 
 def test_the_paper_map_names_files_and_functions_that_exist():
     rows = re.findall(r"^\|[^|]+\| `([^`]+)` `([^`]+)` \| `([^`]+)` \|$",
                       (ROOT / "docs/paper-map.md").read_text(), re.MULTILINE)  # fmt: skip
-    assert len(rows) > 15
+    assert len(rows) > 18
     for file, name, test in rows:
         source = (ROOT / "src/dapperfl" / file).read_text()
         assert re.search(rf"^\s*(def|class) {name}\b", source, re.MULTILINE), (file, name)
         assert (ROOT / "tests" / test).exists(), test
+
+
+def test_the_paper_map_names_every_table_and_figure_that_can_be_made():
+    text = (ROOT / "docs/paper-map.md").read_text()
+    assert sorted(re.findall(r"`dapperfl reproduce ([\w-]+)`", text)) == sorted(PLANS)
 
 
 @pytest.mark.parametrize("code", BLOCKS)
