@@ -1,6 +1,7 @@
 """What the documents say must be so: files exist, links lead somewhere, code runs."""
 
 import importlib.util
+import inspect
 import json
 import re
 import shlex
@@ -18,6 +19,7 @@ from dapperfl.lab.compare.planned import Base, plan_runs
 from dapperfl.lab.compare.rows import read_rows
 from dapperfl.lab.compare.variants import Variant
 from dapperfl.lab.reproduce.plans import PLANS, base_of
+from dapperfl.methods.base import Method
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -71,6 +73,13 @@ def test_code_in_the_documents_runs(code, tmp_path, monkeypatch, minidigits_root
     names: dict[str, Any] = {"__name__": "document"}
     exec(compile(code, "<document>", "exec"), names)
     assert names.keys() - {"__name__", "__builtins__"}, "a block that does nothing shows nothing"
+
+
+def test_the_page_on_methods_has_every_hook():
+    text = (ROOT / "docs/add-a-method.md").read_text()
+    told = re.findall(r"^\| `(\w+)(?:\(.*?\))?` \|", text, re.MULTILINE)
+    hooks = [n for n, v in vars(Method).items() if inspect.isfunction(v) or isinstance(v, property)]
+    assert sorted(told) == sorted(name for name in hooks if not name.startswith("_"))
 
 
 def test_the_folder_to_try_is_a_benchmark_of_shapes_and_always_the_same(tmp_path, monkeypatch):
