@@ -21,7 +21,7 @@ def table(summary: dict[str, Any]) -> str:
     """Return the front page's table from a run's summary."""
     dense = summary["dense"]["parameters"]
     lines = [
-        "| device level ρ | parameters | share | upload | MACs | its compact model |",
+        "| device level ρ | parameters | share | upload | MACs | accuracy of its net |",
         "|---|---|---|---|---|---|",
     ]
     for level in summary["levels"]:
