@@ -115,6 +115,17 @@ def test_the_command_for_ones_own_net_trains_it(tmp_path, monkeypatch, minidigit
     assert list(tmp_path.glob("runs/*/summary.json"))
 
 
+def test_the_messages_on_the_page_of_ones_own_net_are_those_of_the_package():
+    _, _, table = (ROOT / "docs/own-net.md").read_text().partition("| Message |")
+    cells = re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE)
+    said = "".join(path.read_text() for path in (ROOT / "src/dapperfl").rglob("*.py"))
+    said = re.sub(r"[\"']\s*f?[\"']", "", said)  # a message may go over several lines
+    messages = [part for cell in cells for part in re.findall(r"`(.*?)`", cell)]
+    assert len(messages) > 15
+    for message in messages:
+        assert max(message.split("…"), key=len).strip() in said, message
+
+
 def load_script(path: str) -> Any:
     """Import a script that is not part of the package."""
     spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
