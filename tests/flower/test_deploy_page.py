@@ -105,7 +105,9 @@ class Reader:
     def follow(self, words: list[str]) -> None:
         """Type one command; a new server, or a result, is asked for when the last one is done."""
         if words[0] == "pip":
-            self._run([sys.executable, "-m", *words], PIP_NO_INDEX="1")
+            # It is installed already, and this is not the folder of a checkout.
+            wanted = [re.sub(r"^\.(?=\[)", "dapperfl", word) for word in words]
+            self._run([sys.executable, "-m", *wanted], PIP_NO_INDEX="1")
         elif words[0] == "ssh-keygen":
             if shutil.which(words[0]):
                 self._run(words)
