@@ -11,7 +11,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from dapperfl import methods
 from dapperfl.core import flat
 from dapperfl.runtime.optimiser import TrainSettings, sgd
-from dapperfl.sim import slots
 from dapperfl.sim.casts import Casts
 from dapperfl.sim.graphs import GraphRunner
 from dapperfl.sim.packed import Packed
@@ -22,7 +21,7 @@ def test_no_method_sees_a_difference(name, preset, monkeypatch):
     method = methods.load(name).from_preset(preset)
     monkeypatch.setattr(flat, "KINDS", frozenset({"cpu"}))
     ours = rounds(method, GraphRunner, precision="bf16")
-    monkeypatch.setattr(slots, "Casts", lambda module, state: None)
+    monkeypatch.setattr("dapperfl.sim.slot.Casts", lambda module, state: None)
     assert_alike(ours, rounds(method, GraphRunner, precision="bf16"), 0.0)
 
 

@@ -28,6 +28,7 @@ from dapperfl.sim import slots
 from dapperfl.sim.graphs import GraphRunner
 from dapperfl.sim.loop import LoopRunner
 from dapperfl.sim.simulator import RoundRecord, Simulator
+from dapperfl.sim.slot import _tell_refused
 
 TRAIN = TrainSettings(epochs=3, batch_size=4, lr=0.05, weight_decay=1e-3)
 RHOS = (0.0, 0.4, 0.5, 0.4)
@@ -38,7 +39,7 @@ gpu = pytest.param("cuda", marks=pytest.mark.gpu)
 
 @pytest.fixture(autouse=True)
 def _forget_what_was_told() -> None:
-    slots._tell_refused.cache_clear()
+    _tell_refused.cache_clear()
 
 
 @pytest.fixture(params=["cpu", gpu])

@@ -16,7 +16,6 @@ from dapperfl.core.messages import LocalModel
 from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.methods.fedavg import FedAvg
 from dapperfl.runtime.local import Trade
-from dapperfl.sim import slots
 from dapperfl.sim.graphs import GraphRunner
 from dapperfl.sim.loop import LoopRunner
 
@@ -152,7 +151,7 @@ def test_a_step_that_moves_more_than_tensors_is_not_recorded(kind, refused, monk
         step()  # as a recording does
         return step
 
-    monkeypatch.setattr(slots, "record", run_once)
+    monkeypatch.setattr("dapperfl.sim.slot.record", run_once)
     made = []
 
     def runner(*facts: Any) -> GraphRunner:
