@@ -98,6 +98,18 @@ def test_the_folder_to_try_is_a_benchmark_of_shapes_and_always_the_same(tmp_path
         assert domain.train.images.equal(two.domains[name].train.images)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_and_option_that_is_shown_exists(page):
+    blocks = re.findall(r"^ *```(?:console|bash|sh)\n(.*?)```", page.read_text(), re.M | re.S)
+    runner = typer.testing.CliRunner()
+    for line in "".join(blocks).replace("\\\n", " ").splitlines():
+        _, found, words = line.partition("dapperfl ")
+        if found and "pip install" not in line:
+            asked = [*shlex.split(words, comments=True), "--help"]  # nothing is run then
+            done = runner.invoke(app, asked, prog_name="dapperfl")
+            assert done.exit_code == 0, (line, done.output)
+
+
 def test_the_command_for_ones_own_net_trains_it(tmp_path, monkeypatch, minidigits_root):
     page = (ROOT / "docs/own-net.md").read_text()
     [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

@@ -74,7 +74,7 @@ def reproduce(
     dapperfl reproduce table-digits --quick
     dapperfl reproduce table-digits --data DIR --protocol fair
     dapperfl reproduce ablation --data DIR --only office --seeds 0 --limit 4
-    dapperfl reproduce curves --from-csv results/curves.csv
+    dapperfl reproduce table-digits --from-csv results/table-digits.csv
 
     It can be run in pieces: killed and started again, or with other --methods,
     --seeds or --only each time. What is in NAME.csv or in a run folder of --out
