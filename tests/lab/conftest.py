@@ -1,5 +1,6 @@
 """What the tests of runs share: a config whose rounds take a fraction of a second."""
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from dapperfl.lab.config import Config
+from dapperfl.lab.experiment import opened, run
 from dapperfl.lab.folder import RunFolder, read_json, read_tensors
 from dapperfl.lab.records import load_records
 from dapperfl.lab.resolve import resolve
@@ -39,6 +41,21 @@ def assert_equal_runs(one: Path, other: Path) -> None:
     left_summary, right_summary = (read_json(RunFolder(path).summary) for path in (one, other))
     for key in ("global_accuracy", "domain_accuracy", "costs", "levels"):
         assert left_summary[key] == right_summary[key]
+
+
+def interrupt(config: Config, out: Path, after: int) -> None:
+    """Run some rounds, then stop as if somebody had pressed Ctrl-C."""
+    with opened(config, out) as experiment:
+        for _ in itertools.islice(experiment.rounds(), after):
+            pass
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the toy run, done."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    run(resolve(None, TOY), out)
+    return out
 
 
 @pytest.fixture

@@ -13,22 +13,13 @@ from torch import nn
 from dapperfl.errors import CheckpointError
 from dapperfl.lab.build import build_on, load_federation
 from dapperfl.lab.config import Config
-from dapperfl.lab.experiment import opened, run
+from dapperfl.lab.experiment import opened
 from dapperfl.lab.folder import RunFolder, read_json, read_tensors, write_tensors
 from dapperfl.lab.loading import load_run
 from dapperfl.lab.records import load_records
-from dapperfl.lab.resolve import resolve
 from dapperfl.lab.world import known_world, settled
 from dapperfl.sim.simulator import Simulator
-from tests.lab.conftest import TOY
 from tests.lab.toy_world import load
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "whole"
-    run(resolve(None, TOY), out)
-    return out
 
 
 @pytest.fixture

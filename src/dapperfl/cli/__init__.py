@@ -88,8 +88,9 @@ def run(
 def _run(config: "Config", out: Path, resume: bool, track: list[str]) -> None:
     from rich.console import Console
 
+    from dapperfl.lab.continuing import finished_summary, tell_changed
     from dapperfl.lab.display import header, results, watched
-    from dapperfl.lab.experiment import finished_summary, opened, tell_changed
+    from dapperfl.lab.experiment import opened
     from dapperfl.lab.tracking import load_tracker, tracked
 
     trackers = [load_tracker(name) for name in track]

@@ -149,7 +149,7 @@ def _run(
     start: "Callable[[Path], Iterator[str | RoundLine]]",
 ) -> None:
     """Show a run from its start to its results."""
-    from dapperfl.lab.experiment import finished_summary
+    from dapperfl.lab.continuing import finished_summary
 
     folder = out or new_folder(config)
     if resume and finished_summary(config, folder) is not None:
@@ -196,8 +196,8 @@ def _show(news: "Iterator[str | RoundLine]", config: "Config", out: Path) -> Non
     """Print notes and rounds as they come, and the results at the end."""
     from rich.console import Console
 
+    from dapperfl.lab.continuing import finished_summary
     from dapperfl.lab.display import Progress, results
-    from dapperfl.lab.experiment import finished_summary
     from dapperfl.lab.records import load_records
 
     # Names and paths are shown as they are, brackets included.

@@ -15,7 +15,7 @@ from dapperfl.flower.processes import free_port
 from dapperfl.flower.serving import Door, serve
 from dapperfl.lab.build import load_federation
 from dapperfl.lab.config import Config
-from dapperfl.lab.experiment import may_write
+from dapperfl.lab.continuing import may_write
 from dapperfl.lab.folder import RunFolder
 from dapperfl.lab.records import RoundLine
 

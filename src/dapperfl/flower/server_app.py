@@ -23,7 +23,8 @@ from dapperfl.flower.runner import FlowerRunner
 from dapperfl.flower.terms import terms_of
 from dapperfl.lab.build import build_on
 from dapperfl.lab.config import Config
-from dapperfl.lab.experiment import Experiment, finished_summary, opened
+from dapperfl.lab.continuing import finished_summary
+from dapperfl.lab.experiment import Experiment, opened
 from dapperfl.lab.folder import RunFolder
 from dapperfl.lab.resolve import resolve
 from dapperfl.lab.world import known_world, planned, settled, wanted

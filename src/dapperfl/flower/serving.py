@@ -30,7 +30,7 @@ from dapperfl.flower.superlink import CHUNK, PARTS, SECRET
 from dapperfl.flower.tail import Tail
 from dapperfl.flower.terms import terms_of
 from dapperfl.lab.config import Config, to_toml
-from dapperfl.lab.experiment import check_same_run, may_write, stored_config
+from dapperfl.lab.continuing import check_same_run, may_write, stored_config
 from dapperfl.lab.folder import RunFolder, read_json, write_atomically
 from dapperfl.lab.records import RoundLine, load_records
 from dapperfl.lab.world import known_world, planned, wanted, without_effect

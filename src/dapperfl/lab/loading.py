@@ -18,7 +18,8 @@ from dapperfl.data.benchmark import Federation
 from dapperfl.errors import CheckpointError, ConfigError
 from dapperfl.lab.build import build_net, build_on, load_federation
 from dapperfl.lab.config import Config, EngineConfig
-from dapperfl.lab.experiment import about_model, finished_summary, stored_config
+from dapperfl.lab.continuing import finished_summary, stored_config
+from dapperfl.lab.experiment import about_model
 from dapperfl.lab.folder import RunFolder, read_table, read_tensors
 from dapperfl.lab.pictures import mark_of
 from dapperfl.lab.records import read_devices

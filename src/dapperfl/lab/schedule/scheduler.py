@@ -15,7 +15,7 @@ import torch
 from dapperfl.errors import ConfigError, DapperFLError
 from dapperfl.lab.build import files_mark
 from dapperfl.lab.config import Config, DataConfig, EngineConfig
-from dapperfl.lab.experiment import finished_summary, tell_changed
+from dapperfl.lab.continuing import finished_summary, tell_changed
 from dapperfl.lab.schedule.jobs import Job, Outcome, Progress
 from dapperfl.lab.schedule.memory import HOST, Memory, host_free, pools, room
 from dapperfl.lab.schedule.process import Worker
