@@ -51,7 +51,7 @@ def commands() -> list[list[str]]:
 
 def test_the_page_uses_every_command_there_is_for_devices():
     used = {words[1] for words in commands() if words[0] == "dapperfl"}
-    assert used == {"certs", "serve", "join", "local-fleet", "report"}
+    assert used == {"certs", "serve", "join", "levels", "local-fleet", "report"}
     assert {words[0] for words in commands()} == {"pip", "dapperfl", "ssh-keygen"}
     assert list(files()) == ["run.toml", "own.toml"]
 

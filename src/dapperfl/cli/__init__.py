@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dapperfl import __version__, environment
-from dapperfl.cli import compare, data, deploy, join, report, reproduce, tune
+from dapperfl.cli import compare, data, deploy, join, levels, report, reproduce, tune
 from dapperfl.cli.border import border, show_anything, stop
 from dapperfl.cli.options import ConfigFile, Settings, new_folder, run_config
 
@@ -149,6 +149,7 @@ def show_config(config: ConfigFile = None, settings: Settings = None) -> None:
         typer.echo(to_toml(resolve(config, settings or [])), nl=False)
 
 
+app.command()(levels.levels)
 app.command()(report.report)
 app.command()(compare.compare)
 app.command()(tune.tune)

@@ -18,6 +18,7 @@ from dapperfl.lab.config import Config, DataConfig
 from dapperfl.lab.engine import choose
 from dapperfl.runtime.precision import set_arithmetic
 from dapperfl.sim.holdings import blinded
+from dapperfl.sim.loop import MakeRunner
 from dapperfl.sim.simulator import Simulator
 
 
@@ -65,8 +66,14 @@ def build(config: Config) -> Simulator:
     return build_on(config, load_federation(config))
 
 
-def build_on(config: Config, federation: Federation, *, min_replies: int = 1) -> Simulator:
-    """Build the simulator on a federation of one's own making."""
+def build_on(
+    config: Config,
+    federation: Federation,
+    *,
+    min_replies: int = 1,
+    runner: MakeRunner | None = None,
+) -> Simulator:
+    """Build the simulator on a federation of one's own making, maybe with another runner."""
     check_pictures(federation)
     engine = choose(config.engine)
     if engine.device != "cpu":
@@ -82,7 +89,7 @@ def build_on(config: Config, federation: Federation, *, min_replies: int = 1) ->
         rounds=config.rounds,
         participation=config.fleet.participation,
         device=engine.device,
-        runner=engine.runner,
+        runner=runner or engine.runner,
         threads=engine.threads,
         precision=config.engine.precision,
         memory_limit=config.engine.memory_limit_mb * 2**20,
