@@ -22,7 +22,7 @@ from dapperfl.lab.reproduce.plans import PLANS, base_of
 from dapperfl.methods.base import Method
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 ELSEWHERE = {"take-home.md"}  # its code needs a run: test_take_home.py
 BLOCKS = [
     pytest.param(code, id=f"{page.name}-{number}")
