@@ -17,7 +17,7 @@ from dapperfl.lab.folder import RunFolder
 from dapperfl.lab.records import load_records
 from tests.data.pictures.trees import plant
 from tests.lab import toy_world
-from tests.lab.conftest import interrupt
+from tests.lab.conftest import assert_equal_runs, interrupt
 
 
 def test_fewer_rounds_than_done_are_refused(finished, toy):
@@ -46,6 +46,23 @@ def test_a_continuation_that_is_refused_leaves_everything_as_it_was(toy, tmp_pat
     with pytest.raises(CheckpointError, match=r"holds 1 rounds, .* end of round 2"):
         run(toy("rounds=3"), out, resume=True)
     assert {path: path.read_bytes() for path in files} == before
+
+
+def test_a_run_from_before_a_setting_goes_on_without_it(toy, tmp_path):
+    off = toy("method.recalibrate_rounds=0")
+    whole, out = tmp_path / "whole", tmp_path / "old"
+    run(off, whole)
+    interrupt(off, out, 1)
+    folder = RunFolder(out)
+    lines = folder.config.read_text().splitlines()
+    kept = [line for line in lines if not line.startswith("recalibrate_rounds")]
+    assert len(kept) == len(lines) - 1
+    folder.config.write_text("\n".join(kept))
+    with pytest.raises(ConfigError, match="but the run was started with 0"):
+        run(toy(), out, resume=True)
+    run(off, out, resume=True)
+    assert_equal_runs(out, whole)
+    assert finished_summary(off, out) is not None
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", '{"dev'])

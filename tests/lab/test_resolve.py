@@ -8,7 +8,8 @@ import pytest
 
 from dapperfl.errors import ConfigError
 from dapperfl.lab.config import Config, MethodConfig, to_toml
-from dapperfl.lab.resolve import resolve
+from dapperfl.lab.resolve import resolve, resolve_stored
+from dapperfl.methods.dapperfl import DapperFL
 
 
 @pytest.fixture
@@ -101,6 +102,17 @@ def test_the_fields_of_a_file_win_over_its_preset(toml):
     config = resolve(toml('[method]\npreset = "paper"\nscope = "inner"\n'))
     assert config.method.fields["scope"] == "inner"
     assert config.method.fields["recovery"] == "paper"
+
+
+def test_what_a_run_folder_lacks_is_what_its_run_was_without(toml):
+    path = toml('[method]\nname = "dapperfl"\naveraging = 0.25\n')
+    stored = resolve_stored(path, ["rounds=7"])
+    assert stored.rounds == 7
+    method = stored.method.build()
+    assert isinstance(method, DapperFL)
+    assert (method.averaging, method.recalibrate_rounds, method.dense) == (0.25, 0, "full")
+    assert method.gamma == DapperFL().gamma  # as old as the method
+    assert resolve(path).method.build() == DapperFL(averaging=0.25)  # a file of somebody's own
 
 
 def test_the_meta_table_of_a_run_folder_is_ignored(toml):

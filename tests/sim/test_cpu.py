@@ -207,6 +207,29 @@ def test_where_no_process_can_be_started_this_one_does_it_all(monkeypatch, caplo
     assert "Resource temporarily unavailable" in told
 
 
+def test_where_no_thread_can_be_started_no_process_is_left_behind(monkeypatch, caplog):
+    begun = []
+    start, begin = workers._start, threading.Thread.start
+
+    def noted(end: int) -> Any:
+        begun.append(start(end))
+        return begun[-1]
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name == "dapperfl-worker":
+            raise RuntimeError("can't start new thread")
+        begin(thread)
+
+    monkeypatch.setattr(workers, "_start", noted)
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    ours, theirs = (list(world(FedAvg(), each).rounds()) for each in (helped(2), LoopRunner))
+    assert_alike(ours, theirs, 0.0)
+    (told,) = [each for each in caplog.messages if "worker process" in each]
+    assert "can't start new thread" in told
+    (process,) = begun
+    assert process.returncode is not None
+
+
 def test_data_of_a_worker_are_bounded(in_threads, monkeypatch):
     monkeypatch.setattr(workers, "HELD", 2)
     ours, theirs = (world(DapperFL(), each) for each in (helped(1), LoopRunner))

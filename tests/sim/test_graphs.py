@@ -28,7 +28,7 @@ from dapperfl.sim import slots
 from dapperfl.sim.graphs import GraphRunner
 from dapperfl.sim.loop import LoopRunner
 from dapperfl.sim.simulator import RoundRecord, Simulator
-from dapperfl.sim.slot import _tell_refused
+from dapperfl.sim.slot import Slot, _tell_refused
 
 TRAIN = TrainSettings(epochs=3, batch_size=4, lr=0.05, weight_decay=1e-3)
 RHOS = (0.0, 0.4, 0.5, 0.4)
@@ -296,8 +296,9 @@ class Wanders(DapperFL):
         return LocalModel(kept.slice(local.weights), kept)
 
 
-def test_slots_do_not_grow_with_rounds_where_each_has_other_shapes(monkeypatch):
-    monkeypatch.setattr(slots, "SHAPES", 3)
+@pytest.mark.parametrize("limit", [1, 3, 4])
+def test_slots_do_not_grow_with_rounds_where_each_has_other_shapes(limit, monkeypatch):
+    monkeypatch.setattr(slots, "IDLE", limit)
     method, made = Wanders(dense="full", scope="all", multiple=1), []
 
     def runner(trade: Trade, data: Any, seed: int) -> GraphRunner:
@@ -307,7 +308,35 @@ def test_slots_do_not_grow_with_rounds_where_each_has_other_shapes(monkeypatch):
     changes: dict[str, Any] = {"federation": federation((0.4,) * 3), "rounds": 6}
     ours, theirs = (rounds(method, each, **changes) for each in (runner, LoopRunner))
     assert_alike(ours, theirs, 0.0)
-    assert len(made[0].slots.idle) == 3
+    idle = made[0].slots.idle.values()
+    assert sum(map(len, idle)) == limit
+    assert all(idle)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Misshapes(FedAvg):
+    """Sends one device a counter of a shape that its net does not have."""
+
+    def assign(self, server, device, epochs, dice):
+        asked = super().assign(server, device, epochs, dice)
+        if asked is None or device.id != 1:
+            return asked
+        name = next(n for n in asked.model.weights if n.endswith("num_batches_tracked"))
+        wrong = {**asked.model.weights, name: asked.model.weights[name].view(1)}
+        return replace(asked, model=replace(asked.model, weights=wrong))
+
+
+def test_a_client_that_cannot_begin_gives_its_slot_back(monkeypatch):
+    built = []
+
+    def slot(*facts: Any) -> Slot:
+        built.append(Slot(*facts))
+        return built[-1]
+
+    monkeypatch.setattr(slots, "Slot", slot)
+    *_, last = rounds(Misshapes(), GraphRunner, federation=federation((0.0,) * 3), rounds=4)
+    assert [out.device.id for out in last.left_out] == [1]
+    assert len(built) == 2  # the first device's, and one that the others take in turn
 
 
 def test_a_client_that_fails_is_left_out_and_its_slot_goes_on(device):

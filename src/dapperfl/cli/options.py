@@ -28,12 +28,12 @@ def run_config(
     config: Path | None, settings: list[str] | None, out: Path | None, resume: bool
 ) -> "Config":
     """Return the config of a run; one that is continued has its own in its folder."""
-    from dapperfl.lab.resolve import resolve
+    from dapperfl.lab.resolve import resolve, resolve_stored
 
     if resume and out is None:
         raise ConfigError("--resume needs the run folder to continue: --out DIR")
     if resume and out and config is None and (out / "config.toml").exists():
-        config = out / "config.toml"
+        return resolve_stored(out / "config.toml", settings or [])
     return resolve(config, settings or [])
 
 

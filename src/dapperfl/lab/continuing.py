@@ -19,7 +19,7 @@ from dapperfl.lab.fields import is_among, show
 from dapperfl.lab.folder import RunFolder, read_table
 from dapperfl.lab.pictures import mark_of
 from dapperfl.lab.records import load_records
-from dapperfl.lab.resolve import META, read_toml, resolve
+from dapperfl.lab.resolve import META, read_toml, resolve_stored
 from dapperfl.lab.versions import versions
 
 _log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ def may_write(folder: RunFolder, resume: bool) -> bool:
 def stored_config(folder: RunFolder) -> Config:
     """Read the config a run was started with."""
     try:
-        return resolve(folder.config)
+        return resolve_stored(folder.config)
     except ConfigError as error:
         raise CheckpointError(f"{folder.config} cannot be used: {error}") from error
 

@@ -3,12 +3,14 @@
 import logging
 import tomllib
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from dapperfl.errors import ConfigError
-from dapperfl.lab.config import Config, MethodConfig, from_table
+from dapperfl.lab.config import Config, MethodConfig, from_table, to_keys
 from dapperfl.lab.fields import Typed, show
+from dapperfl.lab.younger import without
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +26,23 @@ META = "meta"  # the table of a run folder's config.toml that says where it came
 
 def resolve(path: Path | None = None, overrides: Iterable[str] = ()) -> Config:
     """Return the config of a file (the demo's without one) with `key=value` overrides."""
-    table = read_toml(path) if path else {}
+    return _resolved(read_toml(path) if path else {}, overrides)
+
+
+def resolve_stored(path: Path, overrides: Iterable[str] = ()) -> Config:
+    """Return the config of a run folder; what it lacks is what its run was without, not a default.
+
+    A folder's file spells out every setting that there was when the run was started.
+    """
+    table = read_toml(path)
+    today = to_keys(_resolved(deepcopy(table), ()))
+    for key, value in without(today["method.name"]).items():
+        if key in today:
+            _fill(table, key, value)
+    return _resolved(table, overrides)
+
+
+def _resolved(table: dict[str, Any], overrides: Iterable[str]) -> Config:
     table.pop(META, None)
     given = [_split(text) for text in overrides]
     # What is run decides which other keys exist, so it goes first whatever the order typed.
@@ -92,6 +110,11 @@ def _forget_old_method(table: dict[str, Any], given: Mapping[str, Typed]) -> Non
 
 def _text(typed: Typed | None, otherwise: str) -> str:
     return otherwise if typed is None else str(typed.value(str))
+
+
+def _fill(table: dict[str, Any], key: str, value: Any) -> None:
+    part, _, name = key.partition(".")
+    table.setdefault(part, {}).setdefault(name, value)
 
 
 def _put(table: dict[str, Any], key: str, value: Typed) -> None:

@@ -16,7 +16,7 @@ from dapperfl.runtime.local import Trade
 from dapperfl.sim.capture import signature
 from dapperfl.sim.slot import Slot
 
-SHAPES = 64  # of nets that are kept; a method of one's own may cut to others in every round
+IDLE = 128  # nets that are kept; a method of one's own may cut to other shapes in every round
 
 
 @dataclass
@@ -31,13 +31,16 @@ class Slots:
 
         That one has recorded steps of the client's batch sizes. If all are in use, build one more.
         """
-        idle = self.idle.get(_key(submodel, own))
-        if not idle:
+        key = _key(submodel, own)
+        idle = self.idle.get(key)
+        if idle is None:
             slot = Slot(self.trade, submodel, own)
             slot.client = client
             return slot
         slot = next((each for each in idle if each.client == client), idle[0])
         idle.remove(slot)
+        if not idle:
+            del self.idle[key]
         slot.client = client
         if slot.device.type == "cuda":
             torch.cuda.current_stream(slot.device).wait_event(slot.free_at)
@@ -49,10 +52,18 @@ class Slots:
             slot.free_at.record(torch.cuda.current_stream(slot.device))
         key = _key(submodel, slot.own)
         self.idle[key] = [*self.idle.pop(key, []), slot]  # those used longest ago come first
-        while len(self.idle) > SHAPES:
-            for old in self.idle.pop(next(iter(self.idle))):
-                if old.device.type == "cuda":
-                    old.free_at.synchronize()  # its memory may be anybody's from here on
+        while sum(map(len, self.idle.values())) > IDLE:
+            self._let_one_go()
+
+    def _let_one_go(self) -> None:
+        """Give up a net of the shape that was used longest ago."""
+        key, (old, *others) = next(iter(self.idle.items()))
+        if old.device.type == "cuda":
+            old.free_at.synchronize()  # its memory may be anybody's from here on
+        if others:
+            self.idle[key] = others  # where it stood
+        else:
+            del self.idle[key]
 
 
 def _key(submodel: Submodel, own: State) -> tuple[Any, ...]:
@@ -66,13 +77,17 @@ class SlotNet:
         self.slots = slots
         self.slot = slots.take(work.model.submodel, own, work.device.id)
         self.submodel = work.model.submodel
-        self.slot.load(work.model, own)
-        self.slot.forget_momentum()
-        self.slot.luck.restart(seed)
-        self.own = self.slot.own
-        self.work = replace(work, memory={**work.memory, **self.own})
-        self.kind = signature(self.work)  # a smaller net changes nothing about it
-        self.recorded = self.slot.bind(self.work, self.kind)
+        try:
+            self.slot.load(work.model, own)
+            self.slot.forget_momentum()
+            self.slot.luck.restart(seed)
+            self.own = self.slot.own
+            self.work = replace(work, memory={**work.memory, **self.own})
+            self.kind = signature(self.work)  # a smaller net changes nothing about it
+            self.recorded = self.slot.bind(self.work, self.kind)
+        except BaseException:
+            self.close()  # nobody else knows yet that it is lent
+            raise
 
     @property
     def net(self) -> Net:
@@ -103,10 +118,11 @@ class SlotNet:
             return
         if after.submodel.signature != before.submodel.signature:
             self.slot = self.slots.take(after.submodel, self.own, self.work.device.id)
-            overwrite(self.slot.own_momentum, old.own_momentum)
-            self.slot.luck.go_on_from(old.luck)
         self.submodel = after.submodel  # what `close` gives back, whatever fails from here on
         try:
+            if self.slot is not old:
+                overwrite(self.slot.own_momentum, old.own_momentum)
+                self.slot.luck.go_on_from(old.luck)
             self.slot.carry_momentum(old, before.submodel, after.submodel)
             self.slot.load(after, self.own)
         finally:

@@ -133,7 +133,12 @@ class _Worker:
             self.channel.close()
             raise
         self.thread = threading.Thread(target=self._serve, name="dapperfl-worker", daemon=True)
-        self.thread.start()
+        try:
+            self.thread.start()
+        except RuntimeError as error:  # the process was the last that the system allows
+            self.stop()
+            self.channel.close()
+            raise OSError(str(error)) from error
 
     def stop(self) -> None:
         """End the process; whatever it was doing is of no use any more."""

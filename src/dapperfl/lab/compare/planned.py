@@ -15,30 +15,13 @@ from dapperfl.errors import ConfigError
 from dapperfl.lab.compare.variants import Variant, check_settings
 from dapperfl.lab.config import Config, to_keys
 from dapperfl.lab.fields import is_among, show
+from dapperfl.lab.younger import without
 
 _log = logging.getLogger(__name__)
 
 # Where and by which hands a run was computed says nothing about what was computed.
 _IRRELEVANT = ("seed", "checkpoint_every", "data.root", "engine.", "deploy.")
 _RELEVANT = ("engine.precision",)
-# Settings that are younger than published rows, and the values that change nothing: a row keeps
-# its id when the package learns something new.
-_LATER = {
-    "data.root": "none",
-    "data.reserve": 0,
-    "data.blind": False,
-    "method.dense": "full",
-    "method.dense_batches": 2,
-    "method.weight_power": 1.0,
-    "method.averaging": 0.0,
-    "method.restyle": 0.0,
-    "method.restyle_rounds": 0,
-    "method.recalibrate_rounds": 0,
-    "train.shift": 0.0,
-}
-_LATER_BN = {"method.bn_statistics": "average"}  # of methods that did not have it
-_ONCE_WITHOUT = "fedavg fedavg_capable fedavg_small feddrop fedmp fedprox fedsr fpl moon"
-_LATER_OF = dict.fromkeys(_ONCE_WITHOUT.split(), _LATER_BN)
 _NEVER = object()  # equal to no value
 
 
@@ -93,7 +76,7 @@ class Base:
 
 
 def _digest(config: Config, but: tuple[str, ...]) -> str:
-    later = _LATER | _LATER_OF.get(config.method.name, {})
+    later = without(config.method.name)
     relevant = (*_RELEVANT, *benchmarks.naming_keys(config.data.benchmark))
     keys = {
         key: value
