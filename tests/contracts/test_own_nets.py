@@ -140,3 +140,29 @@ def test_a_net_in_which_nothing_can_be_cut_trains_on_full_devices_alone():
     assert not any(record.left_out for record in simulator(method, recurrent(), 0.0).rounds())
     with pytest.raises(BudgetError, match=r'no channel of this net .* "gru" in rnn'):
         next(simulator(method, recurrent(), 0.0, 0.4).rounds())
+
+
+def backbone() -> nn.Module:
+    """Layers that are to stay as they are, and one more that learns before the head."""
+    fixed = nn.Sequential(conv_bn(3, 8), conv_bn(8, 8)).requires_grad_(False)
+    learns = conv_bn(8, 8)
+    return nn.Sequential(fixed, learns, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+
+
+PRESETS = [
+    *((name, "default") for name in methods.names()),
+    *(("dapperfl", preset) for preset in ("paper", "release")),
+]
+
+
+@pytest.mark.parametrize(("name", "preset"), PRESETS)
+def test_weights_that_do_not_learn_stay_what_they_are_to_the_last_bit(name, preset):
+    method = methods.load(name).from_preset(preset)
+    world = simulator(method, seeded(backbone), 0.0, 0.4, 0.0)
+    before = world.start().server.weights
+    *_, last = world.rounds()
+    assert not last.left_out
+    after = last.snapshot.server.weights
+    assert len(world.graph.frozen) == 6
+    assert all(torch.equal(after[each], before[each]) for each in world.graph.frozen)
+    assert not torch.equal(after["1.0.weight"], before["1.0.weight"])

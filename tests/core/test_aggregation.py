@@ -221,6 +221,24 @@ def test_norms_that_do_not_learn_are_never_shut():
     assert bool((after["bn2.weight"] == 0).any())  # that one learns, and is shut
 
 
+@pytest.mark.parametrize("flat", [False, True])
+@pytest.mark.parametrize("recovery", get_args(Recovery))
+def test_what_does_not_learn_stays_what_it_is(recovery, flat):
+    net = tiny_net()
+    net.conv1.requires_grad_(False)
+    net.bn1.requires_grad_(False)
+    graph, reference = tiny_graph(net), net.state_dict()
+    assert graph.frozen == {"conv1.weight", "bn1.weight", "bn1.bias"}
+    mean = RecoveredMean(reference, recovery, flat=flat)
+    for seed in (4, 5):
+        submodel = random_scores(graph, generator(seed)).top(0.5, multiple=1)
+        mean.add(LocalModel(submodel.slice(reference), submodel), 0.75)
+    after = mean.result()
+    assert all(torch.equal(after[name], reference[name]) for name in graph.frozen)
+    moved = torch.equal(after["conv2.weight"], reference["conv2.weight"])
+    assert moved is (recovery != "zero")
+
+
 def test_an_unknown_recovery_is_named():
     with pytest.raises(ValueError, match='unknown recovery "half"'):
         RecoveredMean({}, "half")  # type: ignore[arg-type]

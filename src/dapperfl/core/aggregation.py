@@ -116,9 +116,9 @@ class WeightedSums(ABC):
     def _combined(self, sums: "_Sums") -> Tensor:
         """Turn sums into new values, in double precision."""
 
-    def _is_gate(self, name: str) -> bool:
-        """Tell whether a tensor opens and shuts channels."""
-        return False
+    def _recovers(self, name: str) -> bool:
+        """Tell whether the pruned entries of a tensor count as what they were."""
+        return True
 
     def result(self) -> State:
         """Return the new global state; the sums are used up.
@@ -135,7 +135,7 @@ class WeightedSums(ABC):
             if name in self.sums:
                 # A model less while the result grows.
                 total, reached = self.sums.pop(name), self.reached.pop(name)
-                sums = _Sums(total, reached, tensor.double(), self._is_gate(name))
+                sums = _Sums(total, reached, tensor.double(), self._recovers(name))
                 state[name] = self._combined(sums).to(tensor.dtype)
             else:
                 state[name] = tensor.clone()
@@ -143,8 +143,8 @@ class WeightedSums(ABC):
 
     def _result_of_all(self, long: "_Long") -> State:
         reference = long.plan.join(self.reference)
-        gates = long.plan.repeat([self._is_gate(name) for name in long.plan.shapes])
-        sums = _Sums(long.total, long.reached, reference.double(), gates)
+        recovered = long.plan.repeat([self._recovers(name) for name in long.plan.shapes])
+        sums = _Sums(long.total, long.reached, reference.double(), recovered)
         found = long.plan.split(self._combined(sums).to(reference.dtype), long.plan.shapes)
         self.long = None
         return {n: found[n] if n in found else t.clone() for n, t in self.reference.items()}
@@ -166,7 +166,7 @@ class _Sums:
     total: Tensor  # weight × value, summed
     reached: Tensor  # the weight of those who hold an entry
     reference: Tensor
-    gates: Tensor | bool  # which entries are norm weights and biases
+    recovered: Tensor | bool  # which of them count as that where they are pruned
 
 
 class RecoveredMean(WeightedSums):
@@ -176,7 +176,8 @@ class RecoveredMean(WeightedSums):
         reference: The last global state W^{t-1}.
         recovery: What a pruned entry counts as. "paper": its value in the reference. "gated": the
             same, but the weight and bias of a pruned channel's batch or group norm count as
-            zero, for the channel *is* silent in that client's net. "zero": zero.
+            zero, for the channel *is* silent in that client's net. "zero": zero. Tensors that do
+            not learn are recovered in any case: they stay what they are.
         flat: See `WeightedSums`.
     """
 
@@ -188,27 +189,26 @@ class RecoveredMean(WeightedSums):
         super().__init__(reference, flat=flat)
         self.recovery = recovery
         self.gates: frozenset[str] = frozenset()
+        self.frozen: frozenset[str] = frozenset()
 
     def add(self, model: LocalModel, weight: float) -> None:
         """Fold one client's model; see `WeightedSums.add`."""
         super().add(model, weight)
-        if self.recovery == "gated":
-            graph = model.submodel.graph
-            self.gates = graph.gates
-            if ungated := tuple(g.name for g in model.submodel.kept if g in graph.ungated):
-                _tell_ungated(ungated)
+        graph = model.submodel.graph
+        self.gates, self.frozen = graph.gates, graph.frozen
+        ungated = tuple(group.name for group in model.submodel.kept if group in graph.ungated)
+        if ungated and self.recovery == "gated":
+            _tell_ungated(ungated)
 
-    def _is_gate(self, name: str) -> bool:
-        return name in self.gates
+    def _recovers(self, name: str) -> bool:
+        if self.recovery == "zero":
+            return name in self.frozen
+        return self.recovery == "paper" or name not in self.gates
 
     def _combined(self, sums: _Sums) -> Tensor:
-        total = sums.total
-        if self.recovery != "zero":
-            missing = self.weight - sums.reached
-            if self.recovery == "gated":
-                missing = missing * ~torch.as_tensor(sums.gates, device=total.device)
-            total = total.addcmul_(sums.reference, missing)
-        return total.div_(self.weight)
+        recovered = torch.as_tensor(sums.recovered, device=sums.total.device)
+        missing = (self.weight - sums.reached) * recovered
+        return sums.total.addcmul_(sums.reference, missing).div_(self.weight)
 
 
 class CoverageMean(WeightedSums):

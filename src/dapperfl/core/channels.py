@@ -51,8 +51,9 @@ class ChannelGraph:
     bundles: Mapping[Group, Tensor]  # (bundles, channels of one), indices inside the group
     axes: Mapping[str, tuple[Tensor | None, ...]]  # per tensor and axis: its channels; -1: stays
     shapes: Mapping[str, tuple[int, ...]]
-    parameters: tuple[str, ...]  # the trainable state tensors, each once
+    parameters: tuple[str, ...]  # of the state, each once
     learnt: tuple[str, ...]  # the same, those that layers share under each of their names
+    frozen: frozenset[str]  # those of them that do not learn
     sizes: Mapping[str, int]  # bytes of one entry
     writers: tuple[tuple[str, int], ...]  # learnt convolution and linear weights, the axis written
     norms: frozenset[str]  # weights and biases of batch and group norms
@@ -177,6 +178,7 @@ def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
             number[channel] = offset + position
     state, parameters = net.state_dict(), tuple(name for name, _ in net.named_parameters())
     learnt = dict(net.named_parameters(remove_duplicate=False))
+    frozen = frozenset(name for name, tensor in learnt.items() if not tensor.requires_grad)
     return ChannelGraph(
         groups=tuple(groups),
         bundles=bundles,
@@ -187,10 +189,11 @@ def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
         shapes={name: tuple(tensor.shape) for name, tensor in state.items()},
         parameters=parameters,
         learnt=tuple(learnt),
+        frozen=frozen,
         sizes={name: tensor.element_size() for name, tensor in state.items()},
         writers=tuple(writer for writer in trace.writers if writer[0] in parameters),
         norms=frozenset(trace.norms),
-        gates=frozenset(n for n in trace.norms if n in learnt and learnt[n].requires_grad),
+        gates=frozenset(n for n in trace.norms if n in learnt) - frozen,
         arithmetic=tuple(_renumbered(work, number) for work in _work(net, trace)),
         products=tuple(trace.products),
         resizes=tuple(replace(r, channels=number[r.channels]) for r in trace.resizes.values()),
