@@ -80,6 +80,17 @@ def test_a_field_whose_key_means_something_else_is_refused(tmp_path, monkeypatch
     sys.modules.pop(f"taken_{taken}", None)
 
 
+def test_a_field_without_a_default_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "bare.py").write_text(
+        "from dataclasses import dataclass\nfrom dapperfl.methods.base import Method\n"
+        "@dataclass(frozen=True, kw_only=True)\nclass Mine(Method):\n    mu: float\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"Mine\.mu has no default; write mu: … = setting\("):
+        methods.load("bare:Mine")
+    sys.modules.pop("bare", None)
+
+
 def test_an_unknown_preset_is_named():
     with pytest.raises(ConfigError, match='unknown preset "papr" of DapperFL'):
         DapperFL.from_preset("papr")

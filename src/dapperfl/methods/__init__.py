@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import pkgutil
-from dataclasses import Field, fields
+from dataclasses import MISSING, Field, fields
 
 from dapperfl.errors import ConfigError
 from dapperfl.methods.base import Method
@@ -23,7 +23,7 @@ def load(name: str) -> type[Method]:
             raise ConfigError(f'"{name}" is not a subclass of dapperfl.methods.base.Method')
         method: type[Method] = found
         _check_decorated(name, method)
-        _check_free(name, method)
+        _check_fields(name, method)
         return method
     if name not in names():
         raise ConfigError(f'unknown method "{name}"{did_you_mean(name, names())}')
@@ -35,13 +35,18 @@ def load(name: str) -> type[Method]:
     return method
 
 
-def _check_free(name: str, kind: type[Method]) -> None:
-    """Refuse fields whose keys, method.name and method.preset, mean something else."""
+def _check_fields(name: str, kind: type[Method]) -> None:
+    """Refuse fields without a default, and those whose keys mean something else."""
     for each in fields(kind):
         if each.name in ("name", "preset"):
             raise ConfigError(
                 f'"{name}": the field {kind.__name__}.{each.name} could not be told from the '
                 f"key method.{each.name}; call it something else"
+            )
+        if each.default is MISSING and each.default_factory is MISSING:
+            raise ConfigError(
+                f'"{name}": the field {kind.__name__}.{each.name} has no default; write '
+                f'{each.name}: … = setting(VALUE, "what it is for")'
             )
 
 

@@ -16,6 +16,7 @@ from dapperfl.core.submodel import Submodel, copy_net
 from dapperfl.core.trial import first_line, private_rng
 from dapperfl.errors import ConfigError, RunError
 from dapperfl.methods.base import Method
+from dapperfl.runtime.hooks import loss_of
 from dapperfl.runtime.optimiser import TrainSettings, carried_momentum, momentum_of, sgd
 from dapperfl.runtime.precision import Precision, autocast
 from dapperfl.runtime.shift import shifted
@@ -67,7 +68,7 @@ class Trade:
             told = work.shared
             batch = styles.restyled(batch, told[styles.ALL], told[styles.SHARE])
         with autocast(self.precision, batch.x.device), shifted(net.module, self.settings.shift):
-            return self.method.loss(net, batch, work)
+            return loss_of(self.method, net, batch, work)
 
 
 def prepared(

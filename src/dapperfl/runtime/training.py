@@ -18,6 +18,7 @@ from dapperfl.core.state import State, blocks_of, num_bytes
 from dapperfl.core.styles import style_of
 from dapperfl.errors import RunError
 from dapperfl.methods.base import Method
+from dapperfl.runtime.hooks import Given, model_of, report_of
 from dapperfl.runtime.local import LocalNet, PlainNet, Trade
 
 LARGE_BATCH = 512  # where nothing is trained: no activations are kept, so more examples fit
@@ -98,6 +99,7 @@ def client_round(
     with is what `start` makes of its work and of the tensors it trains beside the net.
     """
     batches = generator(seed, "batches", work.round_num, work.device.id)
+    given = Given.to(work)
     local = start(work, method.own(work))
     work = local.work
     bill = _Bill(method.extra_forwards(work))
@@ -107,15 +109,18 @@ def client_round(
         for part in _parts(data.epoch(batches), method.batches_before_acting(epoch)):
             seen = _Counted(part)
             losses.append((epoch, local.run_epoch(seen)))
+            given.check(method, "loss")
             bill.count(cost(local.submodel), seen.examples)
             if acts:
                 yield "act"
                 _act(method, epoch, local, work)
+                given.check(method, "after_epoch")
                 yield "train"
             acts = False
     yield "report"
     clean = _Counted(data.clean(LARGE_BATCH))
     report = reported(method, local.net, work, clean, data.clean(LARGE_BATCH))
+    given.check(method, "report")
     bill.flops += 2 * cost(local.submodel).macs * clean.examples
     kept = {name: tensor.detach().clone() for name, tensor in local.own.items()}
     final = local.model()
@@ -131,7 +136,7 @@ def reported(
     method: Method, net: Net, work: Work, clean: Iterable[Batch], again: Iterable[Batch]
 ) -> Report:
     """Return what a method reports of a client's pictures, and their style where it is wanted."""
-    report = method.report(net, clean, work)
+    report = report_of(method, net, clean, work)
     if not method.restyle:
         return report
     return replace(report, shared={**report.shared, **style_of(again)})
@@ -140,7 +145,7 @@ def reported(
 def _act(method: Method, epoch: int, local: LocalNet, work: Work) -> None:
     """Let the method look at the weights, and go on with what it makes of them."""
     model = local.model()
-    after = method.after_epoch(epoch, model, work)
+    after = model_of(method, epoch, model, work)
     if after is not model:
         local.follow(model, after)
 

@@ -45,7 +45,8 @@ from dapperfl.runtime.training import (
     dropout_seed,
 )
 from dapperfl.sim.capture import Recorded
-from dapperfl.sim.loop import answer, left_out, with_memory
+from dapperfl.sim.loop import answer, with_memory
+from dapperfl.sim.reasons import left_out
 from dapperfl.sim.slots import SlotNet, Slots
 
 LOOKERS = 3  # nets that measure statistics side by side

@@ -3,7 +3,6 @@
 This is the specification that faster runners are tested against: short, and never optimised.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
 from functools import partial
@@ -21,7 +20,6 @@ from dapperfl.core.messages import (
     Work,
 )
 from dapperfl.core.state import State
-from dapperfl.errors import is_of_memory
 from dapperfl.runtime.frozen import FrozenNets
 from dapperfl.runtime.local import Trade
 from dapperfl.runtime.statistics import (
@@ -31,8 +29,8 @@ from dapperfl.runtime.statistics import (
     normalising_by_batch,
 )
 from dapperfl.runtime.training import ClientData, Trained, train_client
+from dapperfl.sim.reasons import left_out
 
-logger = logging.getLogger(__name__)
 Answer = TypeVar("Answer")
 
 
@@ -120,24 +118,3 @@ def answer(device: Device, work: Callable[[], Answer]) -> Answer | LeftOut:
     except Exception as error:
         # The border of a simulated device: on a real one this would be a crash or a silent radio.
         return left_out(device, error)
-
-
-def left_out(device: Device, error: Exception) -> LeftOut:
-    """Say why a client does not take part.
-
-    A lack of memory is this machine's trouble, and no reason to leave a client out: it is raised,
-    or a result would depend on what else the machine does.
-    """
-    if is_of_memory(error):
-        raise error
-    logger.debug("device %d failed", device.id, exc_info=error)
-    return LeftOut(device, told(error))
-
-
-def told(error: Exception) -> str:
-    """Return an error in a line; a single word, as of a missing key, is little without its kind."""
-    first = str(error).splitlines()[0] if str(error) else ""
-    if " " in first:
-        return first
-    kind = type(error).__name__
-    return f"{kind}: {first}" if first else kind

@@ -44,6 +44,7 @@ from dapperfl.runtime.turning import can_turn
 from dapperfl.sim.holdings import Holdings, kept_aside
 from dapperfl.sim.judging import Judge
 from dapperfl.sim.loop import LoopRunner, MakeRunner
+from dapperfl.sim.next_state import checked_assignment, checked_state
 from dapperfl.sim.tally import Tally
 
 MAX_EMPTY_ROUNDS = 3
@@ -247,15 +248,8 @@ class Simulator:
         return server.showing(recalibrate(shown, moments, held, power=power).weights)
 
     def _updated(self, server: ServerState, updates: Iterator[ClientUpdate]) -> ServerState:
-        """Let the method fold what came; a round that does not count would come again for ever."""
-        after = self.method.update(server, updates)
-        if isinstance(after, ServerState) and after.round_num == server.round_num + 1:
-            return after
-        found = f"that of round {after.round_num}" if isinstance(after, ServerState) else after
-        raise RunError(
-            f"{type(self.method).__name__}.update must return the state of round "
-            f"{server.round_num + 1}, as server.advance(weights) does, not {found}"
-        )
+        """Let the method fold what came."""
+        return checked_state(self.method, server, self.method.update(server, updates))
 
     @property
     def _few(self) -> str:
@@ -338,9 +332,8 @@ class Simulator:
             dice = Dice(self.seed, server.round_num + 1, device.id)
             assignment = self.method.assign(server, device, self.train.epochs, dice)
             if assignment is not None:
-                yield with_styles(
-                    assignment, server, self.method.restyled_share(assignment.round_num)
-                )
+                asked = checked_assignment(self.method, server, assignment)
+                yield with_styles(asked, server, self.method.restyled_share(asked.round_num))
 
     def _batches(self, examples: Examples, batch_size: int | None = None) -> Batches:
         world = self.federation
