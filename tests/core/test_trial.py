@@ -157,6 +157,50 @@ def test_a_net_whose_copy_differs_is_refused():
         ChannelGraph.trace(Counting(), torch.ones(1, 3))
 
 
+@pytest.mark.parametrize(
+    ("broken", "mode", "value"),
+    [
+        (lambda net, y: y / 0 if net.training else y, "training", "-?inf"),
+        (lambda net, y: y - y / 0 if net.training else y, "training", "-?inf"),
+        (lambda net, y: y + (y - y) / 0 if net.training else y, "training", "nan"),
+        (lambda net, y: y + (y - y) / 0, "evaluation", "nan"),
+    ],
+)
+def test_a_net_whose_values_are_not_finite_is_told_so(broken, mode, value):
+    def forward(net, x):
+        return broken(net, net.fc(gap(net.a(x))))
+
+    says = f"not finite in {mode}, such as {value}; .* epsilon"
+    with pytest.raises(TraceError, match=says):
+        trace(forward, a=conv(3, 8), fc=head(8))
+    with pytest.raises(TraceError, match=says):  # nor is it the copy if nothing can be cut
+        trace(lambda net, x: broken(net, net.fc(x.flatten(1))), fc=head(192))
+
+
+def test_a_copy_that_differs_is_told_so_whatever_cut_nets_returned():
+    class Counting(nn.Module):
+        calls = 0
+
+        def __init__(self):
+            super().__init__()
+            self.a, self.fc = conv(3, 8), nn.Linear(8, 5)
+
+        def forward(self, x):
+            Counting.calls += 1
+            return self.fc(gap(self.a(x))) * Counting.calls
+
+    with pytest.raises(TraceError, match="does not work like the net itself: copying it changes"):
+        ChannelGraph.trace(Counting(), torch.ones(1, 3, 8, 8))
+
+
+def test_a_count_on_the_instance_is_no_reason_to_refuse():
+    def forward(net, x):
+        net.count = getattr(net, "count", 0) + net.training
+        return net.fc(gap(net.a(x))) * (1 + net.count)
+
+    assert trace(forward, a=conv(3, 8), fc=head(8)) == ({"a": 8}, {})
+
+
 def test_a_trial_keeps_an_odd_number_of_bundles_or_one_of_them():
     net = Made(lambda net, x: net.fc(gap(net.a(x))), a=conv(3, 8), fc=head(8))
     graph = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8))

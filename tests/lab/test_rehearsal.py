@@ -1,14 +1,29 @@
 """What a round asks of each level, as this machine would do it."""
 
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 
+from dapperfl.core.messages import ClientCost, LocalModel
+from dapperfl.core.scores import ordered_scores
 from dapperfl.errors import RunError
 from dapperfl.lab.build import build_on
-from dapperfl.lab.rehearsal import BATCHES, ClockedRunner, Part, Rehearsal, rehearse
+from dapperfl.lab.rehearsal import (
+    BATCHES,
+    MORE_ROUNDS,
+    PICTURES,
+    ROUNDS,
+    ClockedRunner,
+    Part,
+    Rehearsal,
+    _longest,
+    rehearse,
+)
 from dapperfl.lab.world import known_world
+from dapperfl.methods.fedavg import FedAvg
+from dapperfl.methods.heterofl import HeteroFL
 from dapperfl.runtime.training import Trained
 from dapperfl.sim.simulator import LevelCost
 
@@ -51,8 +66,9 @@ def test_no_more_pictures_are_trained_than_it_takes_to_tell_the_time(toy, monkey
         return plain(self, work)
 
     monkeypatch.setattr(ClockedRunner, "_train", watched)
-    config = toy("train.batch_size=8")
-    for pictures, expected in ((5, 5), (100_000, BATCHES * 8)):
+    cases = ((8, 5, 5), (8, 100_000, PICTURES), (2, 10**9, PICTURES), (50, 10**9, BATCHES * 50))
+    for batch, pictures, expected in cases:
+        config = toy(f"train.batch_size={batch}", "train.epochs=1", "fleet.rhos=[0.8]")
         trained.clear()
         rehearse(config, known_world(config), pictures)
         assert set(trained) == {expected}
@@ -63,6 +79,114 @@ def test_the_time_is_that_of_the_last_round_in_shares_of_a_picture(tried, monkey
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(ticks)))
     found = tried(pictures=20)
     assert [part.seconds for part in found.parts] == [10 / 20] * 3
+
+
+class Scripted(HeteroFL):
+    """Hands out the net of the level that stands in a list for the round; None: nobody trains."""
+
+    def script(self) -> tuple[float | None, ...]:
+        raise NotImplementedError
+
+    def assign(self, server, device, epochs, dice):
+        rhos = self.script()
+        rho = rhos[min(server.round_num, len(rhos) - 1)]
+        if rho is None:
+            return None
+        work = super().assign(server, replace(device, rho=rho), epochs, dice)
+        assert work is not None
+        return replace(work, device=device)
+
+
+class LargestFirst(Scripted):
+    def script(self):
+        return (0.5, 0.8)
+
+
+class LargestThird(Scripted):
+    def script(self):
+        return (0.8, 0.8, 0.5, 0.8)
+
+
+class OnlySecond(Scripted):
+    def script(self):
+        return (None, 0.5, None)
+
+
+class Nobody(FedAvg):
+    def assign(self, server, device, epochs, dice):
+        return None
+
+
+class CutsLater(FedAvg):
+    """Hands out the whole net always, which devices cut in the second round."""
+
+    def after_epoch(self, epoch, local, work):
+        if work.round_num < 2 or local.submodel.kept:
+            return local
+        kept = ordered_scores(local.submodel.graph).top(0.5, scope="all", multiple=1)
+        return LocalModel(kept.slice(local.weights), kept)
+
+
+@pytest.mark.parametrize("method", ["LargestFirst", "LargestThird", "OnlySecond"])
+def test_nets_that_change_from_round_to_round_are_shown_at_their_largest(tried, method):
+    [same] = tried("method=heterofl", "fleet.rhos=[0.5]").parts
+    found = tried(f"method={__name__}:{method}", "fleet.rhos=[0.5]")
+    assert found.redraws
+    assert found.rounds == MORE_ROUNDS
+    assert found.parts[0].spent == same.spent
+    assert found.parts[0].seconds is not None
+
+
+def test_draws_are_found_even_if_the_first_are_alike(toy):
+    for seed in range(6):  # two rounds of one device draw its own level twice now and then
+        settings = ("method=nefl", "method.preset=official", "fleet.rhos=[0.8]", "train.epochs=1")
+        config = toy(*settings, f"seed={seed}")
+        found = rehearse(config, known_world(config), 5)
+        assert found.redraws
+
+
+def test_nets_that_devices_cut_otherwise_in_another_round_are_found(tried):
+    found = tried(f"method={__name__}:CutsLater", "fleet.rhos=[0.5]")
+    assert found.redraws
+    assert found.parts[0].spent is not None
+    assert found.parts[0].spent.parameters_trained == found.dense
+
+
+@pytest.mark.parametrize("method", ["dapperfl", "feddrop", "fedrolex", "fedmp", "nefl"])
+def test_nets_of_one_size_in_all_rounds_take_two(tried, method):
+    found = tried(f"method={method}")
+    assert not found.redraws
+    assert found.rounds == ROUNDS
+
+
+def test_the_first_time_counts_only_if_no_later_net_was_as_large():
+    small, large = ClientCost(peak_parameters=1), ClientCost(peak_parameters=2)
+    assert _longest([(small, 9.0)]) == 9
+    assert _longest([(small, 9.0), (small, 3.0), (small, 4.0)]) == 4
+    assert _longest([(small, 9.0), (large, 3.0), (small, 4.0)]) == 4
+    assert _longest([(large, 9.0), (small, 3.0)]) == 9
+    assert _longest([(large, 2.0), (small, 3.0)]) == 3
+
+
+def test_a_method_that_asks_nobody_leaves_every_level_without_a_time(tried):
+    found = tried(f"method={__name__}:Nobody")
+    assert not found.redraws
+    assert all(part.spent is None and part.seconds is None for part in found.parts)
+
+
+@pytest.mark.parametrize(
+    ("settings", "shrinks"),
+    [
+        (("method=dapperfl", "fleet.rhos=[0]"), True),
+        (("method=heterofl",), True),
+        (("method=feddrop", "method.preset=release"), False),
+        (("method=fedavg",), False),
+        (("method=fedavg_capable",), False),
+        (("method=fedprox",), False),
+    ],
+)
+def test_whether_weaker_levels_have_smaller_nets_is_known(tried, settings, shrinks):
+    assert tried(*settings, pictures=4).shrinks == shrinks
 
 
 def test_the_largest_net_in_time_is_chosen():

@@ -68,7 +68,8 @@ class Trial:
         """Say which groups cannot be cut after all, and which cannot lose all but one bundle.
 
         Raises:
-            TraceError: If a copy of the net does not compute what the net computes.
+            TraceError: If a copy of the net does not compute what the net computes, or if that is
+                not finite.
         """
         if not self.graph.groups:
             self._check_copy()
@@ -88,7 +89,10 @@ class Trial:
         return Verdict(unfit, least)
 
     def _check_copy(self) -> None:
+        self.seen.clear()  # what a cut net returned is no matter here
         if fault := self.fault({}):
+            for training, (outputs, _) in self.seen.items():
+                _check_finite(outputs, "training" if training else "evaluation")
             raise TraceError(f"a copy of the net does not work like the net itself: {fault}")
 
     def _blamed(self, left: "Left") -> dict["Group", str]:
@@ -249,6 +253,18 @@ def _outputs(net: nn.Module, batch: Tensor) -> tuple[list[Tensor], bool]:
         before = _generators(rng)
         outputs = list(tensors_in(net(batch.clone())))
         return outputs, before != _generators(rng)
+
+
+def _check_finite(outputs: list[Tensor], mode: str) -> None:
+    """Refuse values that are like no others, not even like themselves, so that no copy has them."""
+    for out in outputs:
+        wrong = out[~torch.isfinite(out)]
+        if wrong.numel():
+            raise TraceError(
+                f"the net returns values that are not finite in {mode}, such as {wrong[0].item()}; "
+                "look in forward() for a division by what may be zero, such as a standard "
+                "deviation without an epsilon"
+            )
 
 
 def _alike(ours: list[Tensor], theirs: list[Tensor], *, tolerance: float, values: bool) -> bool:
