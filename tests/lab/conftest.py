@@ -1,7 +1,8 @@
 """What the tests of runs share: a config whose rounds take a fraction of a second."""
 
 import itertools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,26 @@ def interrupt(config: Config, out: Path, after: int) -> None:
     with opened(config, out) as experiment:
         for _ in itertools.islice(experiment.rounds(), after):
             pass
+
+
+def edit(module: Path) -> None:
+    """Change a module's file as its author would."""
+    module.write_text(f"{module.read_text()}\n# Another idea.\n")
+
+
+@pytest.fixture
+def own_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return the file of a module of somebody's own with a method, a net and a benchmark."""
+    file = tmp_path / "own" / "my_own_code.py"
+    file.parent.mkdir()
+    file.write_text(
+        "from dapperfl.methods.fedavg import FedAvg as Mine\n"
+        "from dapperfl.nets.convnet import convnet\n"
+        "from tests.lab.toy_world import load\n"
+    )
+    monkeypatch.syspath_prepend(file.parent)
+    yield file
+    sys.modules.pop(file.stem, None)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from dapperfl.lab.folder import RunFolder
 from dapperfl.lab.records import load_records
 from tests.data.pictures.trees import plant
 from tests.lab import toy_world
-from tests.lab.conftest import assert_equal_runs, interrupt
+from tests.lab.conftest import assert_equal_runs, edit, interrupt
 
 
 def test_fewer_rounds_than_done_are_refused(finished, toy):
@@ -157,6 +157,35 @@ def test_pictures_that_have_changed_since_are_told(toy, tmp_path, caplog, monkey
         last = run(toy(*settings, more), tmp_path / "done", resume=True)
         assert "have come, gone or changed" in caplog.text
     assert (first["rounds"], last["rounds"]) == (1, 2)
+
+
+def test_code_of_ones_own_that_has_changed_since_is_told(toy, own_module, tmp_path, caplog):
+    settings = (f"method={own_module.stem}:Mine", "rounds=1")
+    run(toy(*settings), tmp_path / "done")
+    run(toy(*settings), tmp_path / "done", resume=True)
+    assert "changed" not in caplog.text
+    edit(own_module)
+    for more in ("rounds=1", "rounds=2", "rounds=2"):  # finished, continued, finished
+        caplog.clear()
+        run(toy(*settings, more), tmp_path / "done", resume=True)
+        [told] = [text for text in caplog.messages if "changed" in text]
+        assert told == (
+            f"{own_module.name} has changed since {tmp_path / 'done'} was started: what it has so "
+            "far is of the code before; choose another --out to train with this code alone"
+        )
+
+
+def test_a_run_from_before_the_marks_of_code_goes_on_without_a_word(
+    toy, own_module, tmp_path, caplog
+):
+    config = toy(f"method={own_module.stem}:Mine")
+    interrupt(config, tmp_path / "old", 1)
+    stored = RunFolder(tmp_path / "old").config
+    kept = [line for line in stored.read_text().splitlines() if "source of" not in line]
+    stored.write_text("\n".join(kept))
+    edit(own_module)
+    run(config, tmp_path / "old", resume=True)
+    assert "changed" not in caplog.text
 
 
 def _spread(config, load):

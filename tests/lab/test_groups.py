@@ -33,8 +33,31 @@ def test_a_label_names_what_differs_and_nothing_else(tmp_path):
     assert labels == [
         "dapperfl:default train.lr=0.1 gamma=0.5",
         "dapperfl:default train.lr=0.1 gamma=0.25",
-        "fedprox:default train.lr=0.2",
+        "fedprox:default train.lr=0.2 mu=7.0",
     ]
+
+
+def test_what_is_not_as_the_preset_has_it_is_named_though_all_runs_share_it(tmp_path):
+    write_run(tmp_path / "a", "method=fedavg")
+    write_run(tmp_path / "b", "method.gamma=0")
+    write_run(tmp_path / "c", "method.preset=paper", "method.epsilon=0.5")
+    labels = [group.label for group in grouped(load_runs([tmp_path]))]
+    assert labels == ["fedavg:default", "dapperfl:default gamma=0.0", "dapperfl:paper epsilon=0.5"]
+
+
+def test_a_method_that_is_not_here_has_a_name_all_the_same(tmp_path):
+    written = write_run(tmp_path / "a", "method.gamma=0") / "config.toml"
+    written.write_text(written.read_text().replace('name = "dapperfl"', 'name = "gone:Gone"'))
+    [group] = grouped(load_runs([tmp_path]))
+    assert group.label == "gone:Gone:default"
+
+
+def test_a_field_that_an_older_run_lacks_is_no_difference_from_its_preset(tmp_path):
+    written = write_run(tmp_path / "a") / "config.toml"
+    lines = written.read_text().splitlines()
+    written.write_text("\n".join(line for line in lines if not line.startswith("gamma")))
+    [group] = grouped(load_runs([tmp_path]))
+    assert group.label == "dapperfl:default"
 
 
 def test_other_benchmarks_do_not_lengthen_a_label(tmp_path):

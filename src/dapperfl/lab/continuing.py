@@ -5,7 +5,7 @@ computes and may not change. What may change is how long and how fast it runs, a
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from dapperfl.lab.build import files_mark
 from dapperfl.lab.config import Config, DataConfig, to_keys
 from dapperfl.lab.fields import is_among, show
 from dapperfl.lab.folder import RunFolder, read_table
+from dapperfl.lab.own_code import changed_code, named
 from dapperfl.lab.pictures import mark_of
 from dapperfl.lab.records import load_records
 from dapperfl.lab.resolve import META, read_toml, resolve_stored
@@ -40,6 +41,7 @@ _MAY_CHANGE = (
 )
 
 FILES = "files"  # where `allocation.json` has the mark of the pictures' files
+_NAMED = 3  # runs that a warning names, of as many as there may be
 # What else may have changed since a run was started, and what that does to it.
 _EFFECTS = {
     "dapperfl": "its settings may mean something else now",
@@ -63,7 +65,18 @@ def finished_summary(config: Config, out: Path) -> dict[str, Any] | None:
     return summary if summary.get("rounds") == config.rounds else None
 
 
-def tell_changed(
+def tell_changed(config: Config, out: Path) -> None:
+    """Warn if a run's pictures or code of one's own have changed since it was started."""
+    tell_changed_pictures(config, out)
+    if files := code_changed_since(config, out):
+        _log.warning(
+            "%s since %s was started: what it has so far is of the code before; choose another "
+            "--out to train with this code alone",
+            *(named(files), out),
+        )
+
+
+def tell_changed_pictures(
     config: Config, out: Path, look: Callable[[DataConfig], str | None] = files_mark
 ) -> None:
     """Warn if a run's files of pictures are not what they were when it was started.
@@ -79,6 +92,22 @@ def tell_changed(
             "pictures in %s have come, gone or changed since %s was started: what it has so far is "
             "of those before; choose another --out to train on these alone",
             *(config.data.root, out),
+        )
+
+
+def code_changed_since(config: Config, out: Path) -> list[Path]:
+    """Return the files of one's own code that are not what they were when a run was started."""
+    return changed_code(config, read_toml(RunFolder(out).config).get(META, {}))
+
+
+def tell_older_code(found: Mapping[Path, Sequence[str]]) -> None:
+    """Warn once for each file of one's own that has changed since the runs named with it."""
+    for file, runs in found.items():
+        more = "; …" if len(runs) > _NAMED else ""
+        _log.warning(
+            "%s since the start of finished runs, %d of them (%s%s): they are taken as they are, "
+            "of the code before; choose another --out to train all anew",
+            *(named([file]), len(runs), "; ".join(runs[:_NAMED]), more),
         )
 
 

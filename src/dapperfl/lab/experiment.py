@@ -36,6 +36,7 @@ from dapperfl.lab.folder import (
     write_json,
     write_tensors,
 )
+from dapperfl.lab.own_code import own_code
 from dapperfl.lab.pictures import mark_of
 from dapperfl.lab.records import (
     RoundLine,
@@ -133,7 +134,8 @@ def _begin(config: Config, folder: RunFolder, simulator: Simulator) -> "Experime
         check_none_is_lost(folder)
     read_until(folder.rounds, done)
     folder.summary.unlink(missing_ok=True)  # it would speak of fewer rounds
-    origin = read_toml(folder.config).get(META) if folder.config.exists() else versions()
+    began = versions() | own_code(config)
+    origin = read_toml(folder.config).get(META) if folder.config.exists() else began
     document = {**to_table(config), META: origin}
     write_atomically(folder.config, tomli_w.dumps(document).encode())
     devices = [asdict(each) for each in start.server.fleet]

@@ -2,13 +2,16 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
 from statistics import fmean, stdev
 from typing import Any, Literal
 
 from dapperfl.data import benchmarks
+from dapperfl.errors import ConfigError
+from dapperfl.lab.config import Config, MethodConfig, to_keys
 from dapperfl.lab.fields import is_among, show
 from dapperfl.lab.gather import Run
 from dapperfl.lab.summary import marks
@@ -143,13 +146,29 @@ def differing(runs: Sequence[Run]) -> list[str]:
 
 
 def _label(own: Run, all_runs: Sequence[Run]) -> str:
-    """Name a run by its method, and by the settings that its neighbours have otherwise."""
+    """Name a run by its method, and by the settings that its neighbours or its preset lack."""
     alike = [run for run in all_runs if run.method == own.method]
     keys = [key for key in differing(all_runs) if not key.startswith("method.")]
-    keys += [key for key in differing(alike) if key.startswith("method.")]
+    told = {key for key in differing(alike) if key.startswith("method.")} | _changed(own)
     values = _identity(own)
+    keys += [key for key in values if key in told] + sorted(told - values.keys())
     parts = [f"{key.removeprefix('method.')}={values.get(key, '–')}" for key in keys]
     return " ".join([own.method, *parts])
+
+
+def _changed(run: Run) -> set[str]:
+    """Return the settings of its method that are not as the preset that names it has them."""
+    name, preset = run.settings["method.name"], run.settings["method.preset"]
+    if ":" in name:  # somebody's own code is not run by who looks at results
+        return set()
+    with suppress(ConfigError):  # of a method or preset that there is no more
+        usual = to_keys(replace(Config(), method=MethodConfig(name=name, preset=preset)))
+        return {
+            key
+            for key, value in usual.items()
+            if key.startswith("method.") and run.settings.get(key, value) != value
+        }
+    return set()
 
 
 def _identity(run: Run) -> dict[str, str]:

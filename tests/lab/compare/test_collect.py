@@ -11,7 +11,8 @@ from dapperfl.lab.compare.log import Log, origin, read_log
 from dapperfl.lab.compare.planned import Base, plan_runs
 from dapperfl.lab.compare.rows import read_rows
 from dapperfl.lab.compare.variants import parse_variants
-from dapperfl.lab.folder import RunFolder
+from dapperfl.lab.continuing import FILES
+from dapperfl.lab.folder import RunFolder, write_json
 from tests.lab.compare.made_up import Scheduler, weights
 
 
@@ -47,6 +48,14 @@ def test_every_run_has_its_row_and_its_rounds(scheduler, files):
     assert [row["global"] for row in read_rows(files.rounds)][:4] == [
         "15.0000", "20.0000", "16.0000", "21.0000",
     ]  # fmt: skip
+
+
+def test_a_row_knows_the_files_of_pictures_that_its_run_was_started_with(scheduler, files):
+    runs = _plan("fedavg")
+    _collect(runs, files, Results())
+    write_json(RunFolder(runs[0].folder(files.out)).allocation, {FILES: "mark"})
+    _collect(runs, files, Results())
+    assert [row[FILES] for row in read_rows(files.rows)] == ["mark", ""]
 
 
 def test_a_failed_run_is_returned_and_the_others_have_rows(scheduler, files):

@@ -18,7 +18,7 @@ from dapperfl.lab.compare.rows import (
     write_rows,
 )
 from dapperfl.lab.compare.variants import Variant
-from dapperfl.lab.records import RoundLine
+from dapperfl.lab.records import Absence, RoundLine
 
 SUMMARY = {
     "levels": [
@@ -77,6 +77,13 @@ def test_a_blind_run_has_no_other_accuracy_than_on_what_is_kept_aside(run):
     row = row_of(replace(run, config=blind), SUMMARY, LINES)
     assert row["validation"] == row["last5"] == row_of(run, SUMMARY, LINES)["last5"]
     assert row["blind"] == "True"
+
+
+def test_who_was_left_out_is_counted_among_all_who_were_asked(run):
+    absent = Absence(2, "it broke"), Absence(1, "its moments were nan")  # 1 had trained before
+    row = row_of(run, SUMMARY, [replace(LINES[0], left_out=absent), *LINES[1:]])
+    assert (row["left_out"], row["client_rounds"]) == ("2", "7")
+    assert (row_of(run, SUMMARY, LINES)["left_out"]) == "0"
 
 
 def test_rows_of_several_benchmarks_leave_each_others_domains_empty(run, tmp_path):

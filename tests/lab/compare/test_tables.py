@@ -5,8 +5,9 @@ from math import sqrt
 import pytest
 
 from dapperfl.errors import ConfigError
+from dapperfl.lab.compare.formats import to_latex, to_markdown
 from dapperfl.lab.compare.output import comparison
-from dapperfl.lab.compare.series import missing_seeds, series_of
+from dapperfl.lab.compare.series import left_out, missing_seeds, mixed_pictures, series_of
 from dapperfl.lab.compare.tables import (
     accuracy_table,
     aside_table,
@@ -75,6 +76,42 @@ def test_a_variant_with_fewer_seeds_is_named():
     [text] = missing_seeds(series_of(ROWS))
     assert text == "digits: dapperfl:paper has seed 0 only; others have 0, 1."
     assert text in comparison(ROWS).remarks
+
+
+def test_devices_that_were_left_out_are_told_in_every_format():
+    lost = {"left_out": "15", "client_rounds": "60"}
+    rows = [
+        *({**row, **lost} for row in ROWS[:2]),
+        ROWS[2],
+        {**ROWS[3], "left_out": "2"},  # an older row does not know of how many
+        {**ROWS[4], "left_out": "0", "client_rounds": "60"},
+    ]
+    told = (
+        "Devices were left out of rounds: fedavg, seed 0, 1: 30 of 120 client rounds; moon, seed "
+        "1: 2 client rounds (the rounds.jsonl of a run says which, and why)."
+    )
+    assert left_out(series_of(rows)) == [told]
+    first = comparison(rows).tables[0]
+    assert first.notes[-1] == told
+    for text in (to_markdown(first), to_latex(first)):
+        assert told in text
+    assert not left_out(series_of(ROWS))
+    aside = [{**row, "blind": "True"} for row in with_aside(rows, [1, 2, 3, 4, 5])]
+    assert comparison(aside).tables[0].notes[-1] == told
+
+
+def test_runs_on_pictures_that_changed_in_between_are_told_apart():
+    files = ["new", "old", "old", "old", ""]
+    rows = [{**row, "files": mark} for row, mark in zip(ROWS, files, strict=True)]
+    [told] = mixed_pictures(series_of(rows))
+    assert told == (
+        "digits: pictures have come, gone or changed between the runs fedavg, seed 0; moon, seed "
+        "0, 1 | fedavg, seed 1; another --out trains all on the same."
+    )
+    assert told in comparison(rows).remarks
+    assert not mixed_pictures(series_of(ROWS))
+    elsewhere = [{**row, "settings": f"data.root={row['files']}"} for row in [rows[0], rows[2]]]
+    assert not mixed_pictures(series_of(elsewhere))  # two folders, as was asked for
 
 
 def with_aside(rows, values):

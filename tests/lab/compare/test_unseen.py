@@ -39,6 +39,12 @@ def test_only_the_domain_held_out_counts():
     assert found["moon"][3] == "+5.00 [+5.00, +5.00]"
 
 
+def test_devices_that_were_left_out_are_told():
+    lost = {"left_out": "3", "client_rounds": "12"}
+    told = unseen_table(series_of([{**ROWS[0], **lost}, *ROWS[1:]]), "x").notes[-1]
+    assert "fedavg without dark, seed 0: 3 of 12 client rounds" in told
+
+
 def test_without_a_baseline_the_best_mean_is_one():
     assert unseen_table(series_of(ROWS), "x").head[-1] == "above moon"
 

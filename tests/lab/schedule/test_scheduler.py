@@ -18,7 +18,7 @@ from dapperfl.lab.resolve import resolve
 from dapperfl.lab.schedule import Job, Outcome, Progress, run_all, scheduler
 from dapperfl.lab.schedule.worker import Failed
 from tests.data.pictures.trees import plant
-from tests.lab.conftest import TOY, assert_equal_runs
+from tests.lab.conftest import TOY, assert_equal_runs, edit
 from tests.lab.schedule.made_up import GB, SUMMARY, Machine
 
 TROUBLES = "tests.lab.schedule.troubles"
@@ -274,3 +274,20 @@ def test_finished_runs_on_pictures_that_have_changed_are_told(tmp_path, monkeypa
     assert all(outcome.summary for outcome in run_all(jobs))
     told = [text for text in caplog.messages if "have come, gone or changed" in text]
     assert ["seed-0" in told[0], "seed-1" in told[1], len(told)] == [True, True, 2]
+
+
+def test_finished_runs_of_code_that_has_changed_are_told_once(tmp_path, own_module, caplog):
+    own = (f"method={own_module.stem}:Mine", f"net={own_module.stem}:convnet", "rounds=1")
+    jobs = [_job(tmp_path, f"seed {seed}", *own, f"seed={seed}") for seed in range(4)]
+    for job in jobs:
+        run(job.config, job.out)
+    assert all(outcome.summary for outcome in run_all(jobs))
+    assert "changed" not in caplog.text
+    edit(own_module)
+    assert all(outcome.summary for outcome in run_all(jobs))
+    told = [text for text in caplog.messages if "changed" in text]
+    assert told == [
+        f"{own_module.name} has changed since the start of finished runs, 4 of them (seed 0; "
+        "seed 1; seed 2; …): they are taken as they are, of the code before; choose another --out "
+        "to train all anew"
+    ]

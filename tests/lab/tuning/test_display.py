@@ -1,6 +1,7 @@
 """How a search looks: lines in a pipe, a live view on a terminal, a table at the end."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -75,6 +76,13 @@ def test_the_end_is_the_start_against_the_best():
     assert ["dark", "40.00", "65.00", "+25.00"] in rows
     assert ["mean", "50.00", "70.00", "+20.00"] in rows
     assert "trials beside the start: 1 complete, 1 stopped, 1 failed" in text
+
+
+def test_devices_that_were_left_out_of_what_is_shown_are_told():
+    assert "left out" not in _text(outcome(_result(START, BEST, best=BEST)))
+    lame = replace(BEST, left_out=7)
+    text = _text(outcome(_result(START, lame, best=lame)))
+    assert "client rounds whose device was left out: best 7" in text
 
 
 def test_a_search_in_vain_says_so():

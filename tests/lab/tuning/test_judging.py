@@ -1,6 +1,7 @@
 """A trial is judged by what devices keep aside, and by nothing else."""
 
 from statistics import fmean
+from types import SimpleNamespace
 
 import pytest
 
@@ -62,6 +63,14 @@ def test_what_breaks_ends_the_trial_and_not_the_search(toy, monkeypatch):
     assert isinstance(broken, Broken)
     assert broken.error == "ZeroDivisionError: division by zero"
     assert "1 / 0" in broken.traceback
+
+
+def test_devices_that_were_left_out_are_counted_over_all_seeds(toy, monkeypatch):
+    rounds = [SimpleNamespace(round_num=n, accuracy={"dark": 9.0}, left_out=(0,)) for n in (1, 2)]
+    made = SimpleNamespace(rounds=lambda: rounds)
+    monkeypatch.setattr("dapperfl.lab.tuning.judging.build_on", lambda *_: made)
+    *_, done = Judge().judge(toy(*SMALL, "rounds=2"), [0, 1])
+    assert done == Done(9.0, {"dark": 9.0}, left_out=4)
 
 
 def test_pictures_are_loaded_once_a_seed(toy, monkeypatch):

@@ -12,6 +12,7 @@ from dapperfl.lab.config import Config
 from dapperfl.lab.resolve import resolve
 from dapperfl.lab.tuning import Progress, Trial, TuneResult, tune
 from dapperfl.lab.tuning.search import STUDY
+from tests.lab.conftest import edit
 from tests.lab.tuning import poisoned_world
 from tests.lab.tuning.made_up import MadeUp, score
 
@@ -251,3 +252,19 @@ def test_a_study_is_not_continued_with_another_option_of_its_pictures(made_up, t
     search(tmp_path / "o", one, trials=1)
     with pytest.raises(ConfigError, match=r"data\.root_light = 0\.5, but the study was begun with"):
         search(tmp_path / "o", other, trials=1)
+
+
+def test_a_study_goes_on_with_code_that_has_changed_and_says_so_once(
+    made_up, own_module, tmp_path, caplog
+):
+    own_module.write_text("from dapperfl.methods.dapperfl import DapperFL as Mine\n")
+    settings = [f"method={own_module.stem}:Mine", "method.gamma=1000", "rounds=3"]
+    config = resolve(None, settings)
+    search(tmp_path / "study", config, trials=1)
+    search(tmp_path / "study", config, trials=1)
+    assert "changed" not in caplog.text
+    edit(own_module)
+    assert len(search(tmp_path / "study", config, trials=2).trials) == 3
+    [told] = [text for text in caplog.messages if "changed" in text]
+    assert told.startswith(f"{own_module.name} has changed since this study was begun: what it has")
+    assert "so far, 2 trials, is of the code before; choose another --out" in told

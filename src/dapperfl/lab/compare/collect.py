@@ -19,6 +19,7 @@ from dapperfl.lab.compare.rows import (
     row_of,
     write_rows,
 )
+from dapperfl.lab.continuing import FILES, stored_files
 from dapperfl.lab.folder import RunFolder
 from dapperfl.lab.records import read_until
 from dapperfl.lab.schedule import Job, Outcome, Progress, run_all
@@ -86,7 +87,8 @@ class Results:
     def take(self, run: Planned, summary: Mapping[str, Any], folder: Path) -> None:
         """Take in a finished run, all of whose rounds must be in its folder."""
         lines = read_until(RunFolder(folder).rounds, run.config.rounds)
-        self.rows[run.key] = row_of(run, summary, lines)
+        files = stored_files(RunFolder(folder))
+        self.rows[run.key] = {**row_of(run, summary, lines), **({FILES: files} if files else {})}
         self.rounds[run.key] = round_rows(run, lines)
 
     def of(self, runs: Sequence[Planned]) -> tuple[list[Row], list[Row]]:

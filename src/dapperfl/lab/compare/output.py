@@ -7,7 +7,13 @@ from pathlib import Path
 from dapperfl.lab.compare.collect import Failure
 from dapperfl.lab.compare.formats import to_latex, to_markdown
 from dapperfl.lab.compare.rows import Row
-from dapperfl.lab.compare.series import Series, missing_domains, missing_seeds, series_of
+from dapperfl.lab.compare.series import (
+    Series,
+    missing_domains,
+    missing_seeds,
+    mixed_pictures,
+    series_of,
+)
 from dapperfl.lab.compare.tables import (
     Table,
     accuracy_table,
@@ -47,7 +53,7 @@ def comparison(
 def remarks_on(every: Sequence[Series], failures: Iterable[Failure]) -> tuple[str, ...]:
     """Say which seeds there are, and what is missing."""
     seeds = sorted({seed for each in every for seed in each.seeds})
-    missing = [*missing_seeds(every), *missing_domains(every)]
+    missing = [*missing_seeds(every), *missing_domains(every), *mixed_pictures(every)]
     return f"Seeds {', '.join(map(str, seeds))}.", *missing, *losses(failures)
 
 

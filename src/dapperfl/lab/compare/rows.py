@@ -28,7 +28,7 @@ _NEEDED = (*_ABOUT, "method", "preset", "seed", "id")
 _MAYBE = (
     *(*_COSTS, "bytes_up", "bytes_down", "peak_parameters"),
     *("weakest_parameters", "weakest_macs", "weakest_accuracy", "own_accuracy", "own_calibrated"),
-    "validation",
+    *("validation", "left_out", "client_rounds"),
 )
 _MADE_BY = ("dapperfl", "torch", "python", "platform", "threads", "commit")
 
@@ -39,7 +39,7 @@ def row_of(run: Planned, summary: Mapping[str, Any], lines: Sequence[RoundLine])
     `parameters` are those of the net that was sent back; `bytes` go both ways; `weakest_*` speak of
     the compact net that the weakest level takes home; `own_accuracy` is that of the net which a
     device takes home, on its own domain, mean over devices; `own_calibrated` the same after the
-    device has calibrated it with its pictures.
+    device has calibrated it with its pictures; `left_out` are `client_rounds` without an update.
     """
     config = run.config
     row: dict[str, Any] = {
@@ -63,8 +63,7 @@ def row_of(run: Planned, summary: Mapping[str, Any], lines: Sequence[RoundLine])
         row["validation"] = f"{aside:.4f}"
     elif config.data.blind:
         row |= {"validation": row["last5"], "blind": True}
-    row["left_out"] = sum(len(line.left_out) for line in lines)
-    row |= {name: getattr(run, name) for name in _ABOUT}
+    row |= _attendance(lines) | {name: getattr(run, name) for name in _ABOUT}
     row |= {
         "benchmark": config.data.benchmark,
         "protocol": config.data.protocol,
@@ -80,6 +79,15 @@ def row_of(run: Planned, summary: Mapping[str, Any], lines: Sequence[RoundLine])
 
 def _accuracies(prefix: str, accuracies: Sequence[float]) -> dict[str, str]:
     return {f"{prefix}{mark}": f"{value:.4f}" for mark, value in marks(accuracies).items()}
+
+
+def _attendance(lines: Sequence[RoundLine]) -> dict[str, int]:
+    """Count how often a device was asked for a round's work, and how often left out of it."""
+    asked = (line.costs.keys() | {absence.id for absence in line.left_out} for line in lines)
+    return {
+        "left_out": sum(len(line.left_out) for line in lines),
+        "client_rounds": sum(map(len, asked)),
+    }
 
 
 def _costs(lines: Sequence[RoundLine]) -> dict[str, int]:

@@ -6,6 +6,7 @@ from functools import cached_property
 
 from dapperfl.errors import CheckpointError
 from dapperfl.lab.compare.rows import MARKS, Row, domains_of, number
+from dapperfl.lab.continuing import FILES
 from dapperfl.lab.groups import Spread, spread
 
 
@@ -103,3 +104,49 @@ def missing_domains(every: Sequence[Series]) -> list[str]:
         for row in each.rows
         if (lost := [domain for domain in each.domains if domain not in domains_of(row)])
     ]
+
+
+def mixed_pictures(every: Iterable[Series]) -> list[str]:
+    """Say which runs were made before, and which after, the files of their pictures changed."""
+    found: dict[tuple[str, ...], dict[str, list[str]]] = {}  # by place of the files, then by mark
+    for each in every:
+        place = each.base, each.rows[0]["benchmark"], each.setting("data.root") or ""
+        for mark, seeds in _by_files(each).items():
+            found.setdefault(place, {}).setdefault(mark, []).append(f"{each.label}, seed {seeds}")
+    return [
+        f"{base}: pictures have come, gone or changed between the runs {' | '.join(sides)}; "
+        "another --out trains all on the same."
+        for (base, *_), marks in found.items()
+        if len(sides := ["; ".join(runs) for runs in marks.values()]) > 1
+    ]
+
+
+def _by_files(each: Series) -> dict[str, str]:
+    """Return the seeds that were run on each state of the files, where rows know it."""
+    found: dict[str, list[str]] = {}
+    for row in each.rows:
+        if row.get(FILES):
+            found.setdefault(row[FILES], []).append(row["seed"])
+    return {mark: ", ".join(seeds) for mark, seeds in found.items()}
+
+
+def left_out(every: Iterable[Series]) -> list[str]:
+    """Say whose numbers were made without some of the devices, in a part of the rounds."""
+    found = [words for each in every if (words := _left_out(each))]
+    if not found:
+        return []
+    where = "the rounds.jsonl of a run says which, and why"
+    return [f"Devices were left out of rounds: {'; '.join(found)} ({where})."]
+
+
+def _left_out(each: Series) -> str:
+    """Count over the seeds that had some; older rows do not know of how many."""
+    rows = [row for row in each.rows if float(row.get("left_out") or 0)]
+    if not rows:
+        return ""
+    seeds = ", ".join(row["seed"] for row in rows)
+    lost = sum(int(number(row, "left_out")) for row in rows)
+    known = all(row.get("client_rounds") for row in rows)
+    total = sum(int(number(row, "client_rounds")) for row in rows) if known else None
+    of_all = "" if total is None else f" of {total}"
+    return f"{each.label}, seed {seeds}: {lost}{of_all} client rounds"

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dapperfl.errors import ConfigError
 from dapperfl.lab.compare.paired import difference
-from dapperfl.lab.compare.series import Series
+from dapperfl.lab.compare.series import Series, left_out
 from dapperfl.lab.display import clock, human
 from dapperfl.lab.groups import Spread
 from dapperfl.lab.records import domain_column
@@ -69,7 +69,9 @@ def accuracy_table(every: Sequence[Series], title: str) -> Table:
         "Accuracy [%] in the best round, mean (std) over seeds; best bold, second underlined. A "
         "domain's best round need not be that of the mean over domains (global)."
     )
-    return assembled(f"{title}: accuracy as in the paper", _labels(every), columns, note)
+    return assembled(
+        f"{title}: accuracy as in the paper", _labels(every), columns, note, *left_out(every)
+    )
 
 
 def _labels(every: Sequence[Series]) -> list[str]:
@@ -150,7 +152,7 @@ def aside_table(every: Sequence[Series], title: str, baseline: str | None = None
         "last five rounds, mean (std) over seeds; differences are paired by seed, with Student's "
         "95 % interval."
     )
-    return assembled(f"{title}: to choose by", _labels(ordered), columns, note)
+    return assembled(f"{title}: to choose by", _labels(ordered), columns, note, *left_out(every))
 
 
 def _above(ours: Series, theirs: Series, column: str) -> str:

@@ -12,7 +12,7 @@ from dapperfl.lab.compare.output import Document, remarks_on
 from dapperfl.lab.compare.paired import difference
 from dapperfl.lab.compare.planned import Planned
 from dapperfl.lab.compare.rows import Row
-from dapperfl.lab.compare.series import Series, series_of
+from dapperfl.lab.compare.series import Series, left_out, series_of
 from dapperfl.lab.compare.tables import Cell, Table, assembled, find_named, ranked
 from dapperfl.lab.compare.variants import Variant
 from dapperfl.lab.groups import Spread, spread
@@ -87,7 +87,7 @@ def unseen_table(every: Sequence[Series], title: str, baseline: str | None = Non
         "differences of the mean over domains are paired by seed, with Student's 95 % interval."
     )
     labels = [each.label for each in found]
-    return assembled(f"{title}: unseen domains", labels, columns, note)
+    return assembled(f"{title}: unseen domains", labels, columns, note, *left_out(every))
 
 
 def _held_out(each: Series) -> str:

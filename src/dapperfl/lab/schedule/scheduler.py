@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,7 +16,12 @@ import torch
 from dapperfl.errors import ConfigError, DapperFLError
 from dapperfl.lab.build import files_mark
 from dapperfl.lab.config import Config, DataConfig, EngineConfig
-from dapperfl.lab.continuing import finished_summary, tell_changed
+from dapperfl.lab.continuing import (
+    code_changed_since,
+    finished_summary,
+    tell_changed_pictures,
+    tell_older_code,
+)
 from dapperfl.lab.schedule.jobs import Job, Outcome, Progress
 from dapperfl.lab.schedule.memory import HOST, Memory, host_free, pools, room
 from dapperfl.lab.schedule.process import Worker
@@ -120,10 +126,12 @@ class _Schedule:
         self.peak: dict[str, int] = {}  # by kind of memory: host or cuda
         self.free: dict[str, int] = {}  # by device, when one of its workers last looked
         self.files: dict[tuple[str, str | None], str | None] = {}  # marks, by benchmark and root
+        self.older: dict[Path, list[str]] = {}  # results of older code, by its file
 
     def run(self) -> list[Outcome]:
         for index in list(self.waiting):
             self._look_for_results(index)
+        tell_older_code(self.older)
         while len(self.outcomes) < len(self.jobs):
             self._admit()
             self._hear()
@@ -141,7 +149,9 @@ class _Schedule:
             self._end(index, error=str(error))
         else:
             if summary is not None:
-                tell_changed(job.config, job.out, self._files)
+                tell_changed_pictures(job.config, job.out, self._files)
+                for file in code_changed_since(job.config, job.out):
+                    self.older.setdefault(file, []).append(job.name)
                 self._end(index, summary)
 
     def _files(self, data: DataConfig) -> str | None:

@@ -120,13 +120,20 @@ def outcome(result: TuneResult) -> RenderableType:
     for each in result.space:
         values.add_row(each.key, short(start.values[each.key]), short(best.values[each.key]))
     measure = "validation accuracy: mean of the last five rounds, on what devices keep aside"
-    return Group(values, table, measure, _words(result))
+    return Group(values, table, measure, *_left_out(result), _words(result))
 
 
 def _pair(before: float, after: float | None) -> tuple[str, str, str]:
     if after is None:
         return f"{before:.2f}", "-", "-"
     return f"{before:.2f}", f"{after:.2f}", f"{after - before:+.2f}"
+
+
+def _left_out(result: TuneResult) -> list[str]:
+    """Say which of the two were judged without some of the devices in a part of the rounds."""
+    shown = {"start": result.start, "best": result.best}
+    lost = [f"{name} {trial.left_out}" for name, trial in shown.items() if trial.left_out]
+    return [f"client rounds whose device was left out: {', '.join(lost)}"] if lost else []
 
 
 def _words(result: TuneResult) -> str:

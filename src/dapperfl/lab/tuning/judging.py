@@ -26,6 +26,7 @@ class Done:
 
     score: float
     validation: Mapping[str, float]  # by domain
+    left_out: int = 0  # client rounds without an update
 
 
 @dataclass(frozen=True)
@@ -56,19 +57,20 @@ class Judge:
             yield Broken(f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
 
     def _rounds(self, config: Config, seeds: Sequence[int]) -> Iterator[Step | Done]:
-        domains = []
+        domains, left_out = [], 0
         for index, seed in enumerate(seeds):
             own = replace(config, seed=seed)
             simulator = build_on(own, self._federation(own))
             rounds: list[Mapping[str, float]] = []  # accuracy by domain, on what is kept aside
             for record in simulator.rounds():
                 rounds.append(record.accuracy)
+                left_out += len(record.left_out)
                 yield Step(index * config.rounds + record.round_num, score_of(rounds))
             domains.append(
                 {name: marks([each[name] for each in rounds])["last5"] for name in rounds[0]}
             )
         found = _mean_by_domain(domains)
-        yield Done(fmean(found.values()), found)
+        yield Done(fmean(found.values()), found, left_out)
 
     def _federation(self, config: Config) -> Federation:
         key = (config.seed, config.fleet)

@@ -5,6 +5,7 @@ process was killed, since an interrupted trial is marked as failed and tried aga
 """
 
 import json
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from dapperfl.data import benchmarks
 from dapperfl.errors import CheckpointError, ConfigError
 from dapperfl.lab.config import to_keys
 from dapperfl.lab.fields import is_among, show
+from dapperfl.lab.own_code import changed_code, named, own_code
 from dapperfl.lab.tuning.judging import Broken, Done, Step
 from dapperfl.lab.tuning.sampling import propose
 from dapperfl.lab.tuning.space import Choice, with_values
@@ -21,6 +23,8 @@ from dapperfl.lab.tuning.trials import START, Plan, State, Trial
 
 if TYPE_CHECKING:
     import optuna
+
+_log = logging.getLogger(__name__)
 
 _NAME = "dapperfl"
 _SECONDS_FOR_A_LOCK = 60
@@ -104,6 +108,7 @@ class Study:
         then, now = self._study.user_attrs.get("plan"), _written(self.plan)
         if then is None:
             self._study.set_user_attr("plan", now)
+            self._study.set_user_attr("code", own_code(self.plan.config))
             return
         named = benchmarks.naming_keys(self.plan.config.data.benchmark)
         for key in then | now:
@@ -113,6 +118,16 @@ class Study:
                     f"{key} = {show(now.get(key))}, but the study was begun with "
                     f"{show(then.get(key))}; choose another --out for another study"
                 )
+        self._tell_changed_code()
+
+    def _tell_changed_code(self) -> None:
+        files = changed_code(self.plan.config, self._study.user_attrs.get("code", {}))
+        if files:
+            _log.warning(
+                "%s since this study was begun: what it has so far, %d trials, is of the code "
+                "before; choose another --out to try all anew",
+                *(named(files), len(self.trials())),
+            )
 
     def _queue_again(self) -> None:
         """Mark what a killed process left behind, and put it back at the head of the queue."""
@@ -197,8 +212,9 @@ class Running:
 
         self._trial.set_user_attr("seconds", round(seconds, 3))
         match how:
-            case Done(score, validation):
+            case Done(score, validation, left_out):
                 self._trial.set_user_attr("validation", dict(validation))
+                self._trial.set_user_attr("left_out", left_out)
                 ended = self._study.tell(self._trial, score)
             case Broken(error, hopeless):
                 self._trial.set_user_attr("error", error)
@@ -244,4 +260,5 @@ def _trial(found: "optuna.trial.FrozenTrial") -> Trial:
         seconds=about["seconds"],
         validation=about.get("validation", {}),
         error=about.get("error", ""),
+        left_out=about.get("left_out", 0),
     )

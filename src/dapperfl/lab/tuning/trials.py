@@ -38,6 +38,7 @@ class Trial:
     seconds: float
     validation: Mapping[str, float]  # the score by domain; of complete trials only
     error: str = ""
+    left_out: int = 0  # client rounds without an update; of complete trials only
 
 
 @dataclass(frozen=True)
