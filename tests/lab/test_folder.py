@@ -5,6 +5,7 @@ import os
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from dapperfl.errors import CheckpointError
 from dapperfl.lab.folder import (
@@ -72,6 +73,24 @@ def test_tensors_come_back_bit_for_bit_with_their_facts(tmp_path):
     assert found.keys() == state.keys()
     assert all(torch.equal(found[name], state[name]) for name in state)
     assert facts == {"kept": {"a": [0, 2]}, "rho": 0.8}
+
+
+def test_a_weight_that_the_disk_has_changed_is_noticed(tmp_path):
+    path = tmp_path / "m.safetensors"
+    state = {"a": torch.rand(4, 3), "b": torch.tensor(3), "c": torch.ones(2, dtype=torch.bfloat16)}
+    write_tensors(path, state, {"rho": 0.8})
+    assert read_tensors(path)[1] == {"rho": 0.8}
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=r"m\.safetensors is damaged: .* SHA-256"):
+        read_tensors(path)
+
+
+def test_a_file_of_an_older_version_has_no_checksum(tmp_path):
+    path = tmp_path / "m.safetensors"
+    save_file({"a": torch.ones(2)}, path, {"about": '{"rho": 0.8}'})
+    assert read_tensors(path)[1] == {"rho": 0.8}
 
 
 @pytest.mark.parametrize("read", [read_json, read_tensors])

@@ -1,5 +1,6 @@
 """The run folder: what lies where, who may write in it, and writing that cannot half happen."""
 
+import hashlib
 import json
 import math
 import os
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from dapperfl.core.state import State
 
 _ABOUT = "about"  # the name of the facts in a file of tensors
+_SUM = "sha256"  # of its tensors, among these facts
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,19 @@ def write_tensors(path: Path, state: "State", about: Mapping[str, Any]) -> None:
 
     tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
     # Under one name: safetensors writes several in any order, and equal runs are equal files.
-    write_atomically(path, save(tensors, {_ABOUT: strict_json(about)}))
+    facts = {**about, _SUM: _checksum(tensors)}
+    write_atomically(path, save(tensors, {_ABOUT: strict_json(facts)}))
+
+
+def _checksum(tensors: "State") -> str:
+    """Return the SHA-256 of tensors with their names: a disk may change a weight unseen."""
+    import torch
+
+    found = hashlib.sha256()
+    for name in sorted(tensors):
+        found.update(name.encode())
+        found.update(tensors[name].reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def read_tensors(path: Path) -> tuple["State", dict[str, Any]]:
@@ -204,8 +218,11 @@ def read_tensors(path: Path) -> tuple["State", dict[str, Any]]:
         with safe_open(path, "pt") as file:
             facts = {name: json.loads(text) for name, text in (file.metadata() or {}).items()}
             facts = facts.get(_ABOUT, facts)  # files of older versions have several names
-            return {name: file.get_tensor(name) for name in file.keys()}, facts  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError:
         raise CheckpointError(f"{path} is missing") from None
     except (OSError, SafetensorError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: {error}") from error
+    if facts.pop(_SUM, None) not in (None, _checksum(tensors)):  # older files have none
+        raise CheckpointError(f"{path} is damaged: its tensors do not match their SHA-256")
+    return tensors, facts
