@@ -24,7 +24,7 @@ _HEAD = ("method", "preset", "seed", *MARKS)
 _COUNTS = ("seed", "round", "rounds")
 _COSTS = ("parameters", "flops", "bytes", "seconds")
 _ABOUT = ("base", "label", "settings")
-_NEEDED = (*_ABOUT, "method", "preset", "seed", "id")
+_NEEDED = {"base", "label", "method", "preset", "seed", "id"}
 _MAYBE = (
     *(*_COSTS, "bytes_up", "bytes_down", "peak_parameters"),
     *("weakest_parameters", "weakest_macs", "weakest_accuracy", "own_accuracy", "own_calibrated"),
@@ -115,8 +115,11 @@ def machine() -> str:
 
 
 def round_rows(run: Planned, lines: Iterable[RoundLine]) -> list[Row]:
-    """Return a row for each round: what learning curves are drawn from."""
-    about = {name: getattr(run, name) for name in _ABOUT}
+    """Return a row for each round: what learning curves are drawn from.
+
+    A run's settings are in its own row, once.
+    """
+    about = {"base": run.base, "label": run.label}
     about |= {"method": run.config.method.name, "preset": run.config.method.preset}
     about |= {"id": run.id, "seed": str(run.config.seed)}
     rows: list[Row] = []
@@ -129,7 +132,7 @@ def round_rows(run: Planned, lines: Iterable[RoundLine]) -> list[Row]:
 
 def relabelled(row: Row, run: Planned) -> Row:
     """Return a row that another table made, as a row of this one."""
-    return {**row, **{name: getattr(run, name) for name in _ABOUT}}
+    return {**row, **{name: getattr(run, name) for name in _ABOUT if name in row}}
 
 
 def domains_of(row: Row) -> list[str]:
@@ -169,7 +172,8 @@ def read_rows(path: Path) -> list[Row]:
         raise CheckpointError(f"{path} cannot be read: {error}") from error
     for number, row in enumerate(rows, start=1):
         cells = (*row, *row.values())  # csv says None for a cell too many or too few
-        if not {*_NEEDED} <= row.keys() or None in cells:
+        needed = _NEEDED if "round" in row else {*_NEEDED, *_ABOUT}
+        if not needed <= row.keys() or None in cells:
             raise CheckpointError(f"{path}, row {number} is damaged, or of another kind of file")
         for column in _numbers(row):
             try:
