@@ -22,7 +22,11 @@ NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 def main() -> None:
     """Write the report, open it in a browser without a window, and keep what that shows."""
-    browser = os.environ.get("DAPPERFL_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)))
+    browser = os.environ.get("DAPPERFL_CHROMIUM") or next(
+        filter(None, map(shutil.which, NAMES)), None
+    )
+    if browser is None or len(sys.argv) != 2:
+        sys.exit(__doc__)
     with tempfile.TemporaryDirectory() as folder:
         page = write_report([Path(sys.argv[1])], Path(folder) / "report.html")
         shot = Path(folder) / "report.png"

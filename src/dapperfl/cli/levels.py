@@ -44,7 +44,8 @@ def levels(
     of every level in fleet.rhos on made-up pictures, and makes no run folder.
     """
     with border():
-        from dapperfl.lab.rehearsal import rehearse, table
+        from dapperfl.lab.display import rehearsed
+        from dapperfl.lab.rehearsal import rehearse
         from dapperfl.lab.resolve import resolve
         from dapperfl.lab.world import known_world
 
@@ -55,7 +56,7 @@ def levels(
         dealt = max((device.num_samples for device in world.devices), default=_PICTURES)
         number = pictures or max(dealt, 2)
         found = rehearse(resolved, world, number)
-        _show(table(found, number))
+        _show(rehearsed(found, number))
         seconds = resolved.deploy.deadline if within is None else within
         for line in _advice(found, resolved, number, seconds):
             typer.echo(line)

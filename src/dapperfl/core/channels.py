@@ -52,7 +52,7 @@ class ChannelGraph:
     axes: Mapping[str, tuple[Tensor | None, ...]]  # per tensor and axis: its channels; -1: stays
     shapes: Mapping[str, tuple[int, ...]]
     parameters: tuple[str, ...]  # of the state, each once
-    learnt: tuple[str, ...]  # the same, those that layers share under each of their names
+    named: tuple[str, ...]  # the same, those that layers share under each of their names
     frozen: frozenset[str]  # those of them that do not learn
     sizes: Mapping[str, int]  # bytes of one entry
     writers: tuple[tuple[str, int], ...]  # learnt convolution and linear weights, the axis written
@@ -94,6 +94,11 @@ class ChannelGraph:
     def __repr__(self) -> str:
         channels = sum(group.size for group in self.groups)
         return f"ChannelGraph({channels} channels in {len(self.groups)} groups)"
+
+    @cached_property
+    def learnt(self) -> tuple[str, ...]:
+        """The parameters that learn, under all their names."""
+        return tuple(name for name in self.named if name not in self.frozen)
 
     @cached_property
     def ungated(self) -> frozenset[Group]:
@@ -177,8 +182,8 @@ def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
         for channel, position in family.positions.items():
             number[channel] = offset + position
     state, parameters = net.state_dict(), tuple(name for name, _ in net.named_parameters())
-    learnt = dict(net.named_parameters(remove_duplicate=False))
-    frozen = frozenset(name for name, tensor in learnt.items() if not tensor.requires_grad)
+    named = dict(net.named_parameters(remove_duplicate=False))
+    frozen = frozenset(name for name, tensor in named.items() if not tensor.requires_grad)
     return ChannelGraph(
         groups=tuple(groups),
         bundles=bundles,
@@ -188,12 +193,12 @@ def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
         },
         shapes={name: tuple(tensor.shape) for name, tensor in state.items()},
         parameters=parameters,
-        learnt=tuple(learnt),
+        named=tuple(named),
         frozen=frozen,
         sizes={name: tensor.element_size() for name, tensor in state.items()},
         writers=tuple(writer for writer in trace.writers if writer[0] in parameters),
         norms=frozenset(trace.norms),
-        gates=frozenset(n for n in trace.norms if n in learnt) - frozen,
+        gates=frozenset(n for n in trace.norms if n in named) - frozen,
         arithmetic=tuple(_renumbered(work, number) for work in _work(net, trace)),
         products=tuple(trace.products),
         resizes=tuple(replace(r, channels=number[r.channels]) for r in trace.resizes.values()),

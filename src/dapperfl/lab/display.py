@@ -15,6 +15,7 @@ from dapperfl.core.messages import Device
 from dapperfl.lab.engine import choose
 from dapperfl.lab.experiment import Experiment
 from dapperfl.lab.records import RoundLine
+from dapperfl.lab.rehearsal import Rehearsal
 
 _DEVICES_SHOWN = 20
 
@@ -166,6 +167,38 @@ def _levels(summary: Mapping[str, Any]) -> Table:
             "–" if level["mean_accuracy"] is None else f"{level['mean_accuracy']:.1f}",
         )
     return table
+
+
+def rehearsed(rehearsal: Rehearsal, pictures: int) -> Table:
+    """Draw what a round asks of a device of each level; nothing is cut off, but wrapped."""
+    table = Table(
+        title=f"a device of {pictures:,} pictures, in a round on this machine",
+        title_justify="left",
+        title_style="bold",
+    )
+    heads = ("rho", "parameters", "of dense", "held", "MACs", "sent", "received", "trains")
+    for head in heads:
+        table.add_column(head, justify="right", overflow="fold")
+    for part in rehearsal.parts:
+        level, spent = part.level, part.spent
+        table.add_row(
+            f"{level.rho:g}",
+            human(level.parameters),
+            f"{100 * level.parameters / rehearsal.dense:.1f} %",
+            human(spent.peak_parameters) if spent else "–",
+            human(level.macs),
+            f"{human(spent.bytes_up)}B" if spent else "–",
+            f"{human(spent.bytes_down)}B" if spent else "–",
+            _duration(part.seconds, pictures),
+        )
+    return table
+
+
+def _duration(seconds: float | None, pictures: int) -> str:
+    if seconds is None:
+        return "never"
+    whole = seconds * pictures
+    return f"{whole:.1f} s" if whole < 100 else clock(whole)
 
 
 def human(number: float) -> str:

@@ -10,7 +10,6 @@ from dataclasses import astuple, dataclass, field, replace
 from itertools import islice
 
 import torch
-from rich.table import Table
 
 from dapperfl.core.cost import cost
 from dapperfl.core.messages import ClientCost, Device, ServerState, Work
@@ -19,7 +18,6 @@ from dapperfl.data.benchmark import Examples, Federation
 from dapperfl.errors import RunError
 from dapperfl.lab.build import build_on
 from dapperfl.lab.config import Config
-from dapperfl.lab.display import clock, human
 from dapperfl.runtime.training import Trained
 from dapperfl.sim.loop import LoopRunner
 from dapperfl.sim.simulator import LevelCost, Simulator
@@ -193,32 +191,3 @@ def _longest(found: Sequence[tuple[ClientCost, float]]) -> float:
     if all(spent.peak_parameters < first.peak_parameters for spent, _ in later):
         return max(seconds, *(took for _, took in later), 0.0)
     return max(took for _, took in later)
-
-
-def table(rehearsal: Rehearsal, pictures: int) -> Table:
-    """Draw the levels: their nets, and the round of a device; nothing is cut off, but wrapped."""
-    title = f"a device of {pictures:,} pictures, in a round on this machine"
-    drawn = Table(title=title, title_justify="left", title_style="bold")
-    heads = ("rho", "parameters", "of dense", "held", "MACs", "sent", "received", "trains")
-    for head in heads:
-        drawn.add_column(head, justify="right", overflow="fold")
-    for part in rehearsal.parts:
-        level, spent = part.level, part.spent
-        drawn.add_row(
-            f"{level.rho:g}",
-            human(level.parameters),
-            f"{100 * level.parameters / rehearsal.dense:.1f} %",
-            human(spent.peak_parameters) if spent else "–",
-            human(level.macs),
-            f"{human(spent.bytes_up)}B" if spent else "–",
-            f"{human(spent.bytes_down)}B" if spent else "–",
-            _duration(part.seconds, pictures),
-        )
-    return drawn
-
-
-def _duration(seconds: float | None, pictures: int) -> str:
-    if seconds is None:
-        return "never"
-    whole = seconds * pictures
-    return f"{whole:.1f} s" if whole < 100 else clock(whole)

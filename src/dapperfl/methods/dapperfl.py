@@ -127,9 +127,8 @@ class DapperFL(MeasuringMethod):
         What the server has pruned already is fused with its part of the global model.
         """
         alpha = fusion_factor(work.round_num, self.alpha_0, self.alpha_min, self.epsilon)
-        graph = local.submodel.graph
-        learning = [name for name in graph.learnt if name not in graph.frozen]
-        fused = fuse(work.model.weights, local.weights, alpha, parameters=learning)
+        learnt = local.submodel.graph.learnt
+        fused = fuse(work.model.weights, local.weights, alpha, parameters=learnt)
         if self.dense == "never":
             return LocalModel(fused, local.submodel)
         kept = self.prune(LocalModel(fused, local.submodel), work.device.rho)

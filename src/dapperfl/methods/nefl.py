@@ -151,7 +151,7 @@ def _inconsistent(submodel: Submodel, state: State) -> State:
     """
     graph: ChannelGraph = submodel.graph
     layers = {name.rpartition(".")[0] for name in graph.norms}
-    shared = {*graph.learnt} - graph.norms
+    shared = {*graph.named} - graph.norms
     return {
         name: tensor
         for name, tensor in state.items()

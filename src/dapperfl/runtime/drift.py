@@ -28,7 +28,7 @@ def nearer(sent: LocalModel, back: LocalModel, share: float) -> LocalModel:
 def _as_sent(sent: LocalModel, back: LocalModel) -> State:
     """Return the sent parameters of the channels that came back."""
     graph = sent.submodel.graph
-    whole = {name: sent.weights[name].to(back.weights[name].device) for name in graph.learnt}
+    whole = {name: sent.weights[name].to(back.weights[name].device) for name in graph.named}
     if sent.submodel.kept:  # from small to smaller, by way of the full shape
         zeros = {name: tensor.new_zeros(graph.shapes[name]) for name, tensor in whole.items()}
         whole = sent.submodel.scatter(whole, zeros)

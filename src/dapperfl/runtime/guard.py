@@ -297,8 +297,8 @@ def _check_size(state: State, most: float) -> None:
 
 
 def _buffers(model: LocalModel) -> State:
-    learnt = set(model.submodel.graph.learnt)
-    return {name: tensor for name, tensor in model.weights.items() if name not in learnt}
+    parameters = set(model.submodel.graph.named)
+    return {name: tensor for name, tensor in model.weights.items() if name not in parameters}
 
 
 def _reined_in(update: ClientUpdate, task: Assignment, settings: GuardSettings) -> ClientUpdate:
