@@ -21,7 +21,7 @@ help:  ## list the targets
 demo: $(STAMP)  ## train ten unequal devices on the embedded benchmark, into a new folder under runs/
 	@out=runs/demo; n=2; \
 	while [ -e "$$out" ]; do out=runs/demo-$$n; n=$$((n + 1)); done; \
-	$(BIN)/dapperfl run --out "$$out"
+	$(BIN)/dapperfl run --out "$$out" && echo "to type dapperfl in this shell:  . $(BIN)/activate"
 
 test: $(STAMP)  ## run the quick tests (five minutes at most on two cores)
 	$(PYTEST)
