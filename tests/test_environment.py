@@ -1,6 +1,7 @@
 """Processes find what their libraries should read, and what a user has set stays."""
 
 import os
+import platform
 import subprocess
 import sys
 
@@ -12,10 +13,12 @@ from dapperfl.lab.config import EngineConfig
 from dapperfl.lab.engine import choose
 from dapperfl.runtime import children
 
+KEPT = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
+
 
 @pytest.fixture(autouse=True)
 def _bare(monkeypatch, tmp_path):
-    for name in (QUEUES, "GOMP_SPINCOUNT"):
+    for name in (QUEUES, "GOMP_SPINCOUNT", *KEPT):
         monkeypatch.setenv(name, "")  # so that it is put back afterwards
         monkeypatch.delenv(name)
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
@@ -75,3 +78,42 @@ def test_an_engine_that_no_command_began_is_prepared():
 def test_it_is_light():
     code = "import dapperfl.environment, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+FAULTS = """
+import resource
+import torch
+from dapperfl import environment
+
+if {prepared}:
+    environment.prepare()
+    environment.prepare()
+
+
+def step():
+    blocks = [torch.ones(2**20) for _ in range(8)]  # of 4 MiB: 1,024 pages each
+
+
+for _ in range(3):
+    step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def page_faults(*, prepared: bool, **environ: str) -> int:
+    """Count the pages that the system hands out anew while blocks come and go."""
+    code = FAULTS.format(prepared=prepared)
+    told = {n: v for n, v in os.environ.items() if n not in KEPT} | environ
+    done = subprocess.run([sys.executable, "-c", code], env=told, capture_output=True, check=True)
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another malloc keeps what it likes")
+def test_memory_that_every_step_wants_is_kept_from_step_to_step():
+    assert page_faults(prepared=True) < 1000
+    assert page_faults(prepared=False, **environment.for_children()) < 1000
+    given_back = {KEPT[0]: "65536"}  # a user's wish stays
+    assert page_faults(prepared=True, **given_back) > 10 * 8 * 1024

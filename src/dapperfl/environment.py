@@ -3,6 +3,7 @@
 Whoever has set one of these is left alone.
 """
 
+import ctypes
 import os
 from pathlib import Path
 
@@ -11,6 +12,10 @@ _MOST = 32  # queues between a process and a GPU that CUDA offers
 # NVIDIA's multi-process service shares out 120 among its processes, two each unless they ask, and
 # turns away who comes when none are left. Some are kept for processes that we know nothing of.
 _TOGETHER = 96
+# glibc gives large blocks back to the system when they are free, and the next training step asks
+# for as many again, page by page. These tell it what to keep: the largest block, and how many bytes
+# in all; by name in the environment of processes to come, by number in the one that runs.
+_KEPT = {"MALLOC_MMAP_THRESHOLD_": (-3, 32 << 20), "MALLOC_TRIM_THRESHOLD_": (-1, 256 << 20)}
 
 
 def wanted() -> dict[str, str]:
@@ -18,6 +23,7 @@ def wanted() -> dict[str, str]:
     # Threads that spin long while they wait make a shared machine several times slower. GNU
     # OpenMP reads this when torch is first imported.
     found = {"GOMP_SPINCOUNT": "10000"}
+    found |= {name: str(size) for name, (_, size) in _KEPT.items()}
     # With eight queues, as CUDA has it, the streams of ten clients wait for each other. It is read
     # when a process first uses the GPU. How many others have to share them, a process cannot know.
     if not _by_service():
@@ -28,7 +34,16 @@ def wanted() -> dict[str, str]:
 def prepare() -> None:
     """Set in this process what is wanted and not set."""
     for name, value in wanted().items():
+        if name in _KEPT and name not in os.environ:
+            _tell_malloc(*_KEPT[name])
         os.environ.setdefault(name, value)
+
+
+def _tell_malloc(option: int, value: int) -> None:
+    """Set an option of glibc's malloc, where that is the one."""
+    libc = ctypes.CDLL(None) if os.name == "posix" else None
+    if libc is not None and hasattr(libc, "gnu_get_libc_version"):
+        libc.mallopt(option, value)
 
 
 def for_children(together: int | None = None) -> dict[str, str]:
