@@ -156,6 +156,7 @@ class Luck:
         self.device = device
         self.cpu = torch.Generator().get_state()
         self.foreign = foreign()
+        self.seed: int | None = None  # of a start that nothing has been drawn since
         self.drew_on_cpu = False
         self.gpu: torch.Generator | None = None
         if device.type == "cuda":
@@ -163,15 +164,22 @@ class Luck:
 
     def restart(self, seed: int) -> None:
         """Begin as after `torch.manual_seed`."""
-        self.cpu = torch.Generator().manual_seed(seed).get_state()
-        with foreign_seeded(seed):
-            self.foreign = foreign()
+        self.seed = seed  # setting up generators takes longer than many a client's draws
         if self.gpu is not None:
             self.gpu.manual_seed(seed)
 
+    def _begun(self) -> None:
+        """Set up the generators of the CPU, now that somebody may draw."""
+        if self.seed is None:
+            return
+        self.cpu = torch.Generator().manual_seed(self.seed).get_state()
+        with foreign_seeded(self.seed):
+            self.foreign = foreign()
+        self.seed = None
+
     def go_on_from(self, other: "Luck") -> None:
         """Begin where another one stands; recordings stay with their generator."""
-        self.cpu, self.foreign = other.cpu, other.foreign
+        self.cpu, self.foreign, self.seed = other.cpu, other.foreign, other.seed
         if self.gpu is not None and other.gpu is not None:
             self.gpu.set_state(other.gpu.get_state())
 
@@ -181,6 +189,7 @@ class Luck:
 
         A recording made in this context draws from here whenever it is played.
         """
+        self._begun()
         before, others = torch.get_rng_state(), foreign()
         torch.set_rng_state(self.cpu)
         set_foreign(self.foreign)
