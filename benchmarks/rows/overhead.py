@@ -14,6 +14,7 @@ from benchmarks.synthetic import NOISE
 from dapperfl.lab.build import build
 from dapperfl.lab.config import Config
 from dapperfl.lab.resolve import resolve
+from dapperfl.runtime.turning import laid_out
 
 EACH = bare_loop.BATCH  # so that an epoch is one step
 # pfl 0.4 asks for numpy below 2, which it does not need for this: hence without its dependencies.
@@ -42,25 +43,36 @@ def our_round(engine: str, devices: int, width: int, rounds: int) -> Callable[[]
     return lambda: next(records)
 
 
-def bare_round(devices: int, width: int) -> Callable[[], object]:
-    """Return a function that runs one more round of the bare loop, from the same beginning."""
+def bare_round(devices: int, width: int, turns: bool = False) -> Callable[[], object]:
+    """Return a function that runs one more round of the bare loop, from the same beginning.
+
+    It is as one writes it; with `turns` its net holds channels last, as the engine's nets do.
+    """
     simulator = build(config("loop", devices, width, 1))
     world = simulator.federation
     clients = [world.train[device.id] for device in world.devices]
-    return bare_loop.rounds(simulator.net, clients, world.test["noise"])
+    net = laid_out(simulator.net, turns)
+    return bare_loop.rounds(net, clients, world.test["noise"])
 
 
 def measure(options: Options) -> Iterator[Row | str]:
     """Compare a round of each engine with the bare loop's, with one thread or all if faster."""
     devices, width, repeats = (4, 4, 2) if options.quick else (50, 32, 15)
     work = [our_round(name, devices, width, repeats + 1) for name in ("auto", "loop")]
-    bare = [with_threads(count, bare_round(devices, width)) for count in bare_loop.threads()]
+    bare = [
+        with_threads(count, bare_round(devices, width, turns))
+        for turns in (False, True)
+        for count in bare_loop.threads()
+    ]
     auto, loop, *trials = medians([*work, *bare], repeats)
-    best = min(trials)
+    half = len(trials) // 2
+    best, turned = min(trials[:half]), min(trials[half:])
     what = f"CPU: {devices} clients x 1 step of {EACH}, convnet width {width}, fp32"
     for name, seconds, goal in (("auto", auto, at_most(1.10)), ("loop", loop, None)):
         row = f"{what}: engine {name} over a bare loop"
         yield as_much(row, 1e3 * seconds, "ms", 1e3 * best, goal)
+    row = f"{what}: engine auto over a bare loop with channels last"
+    yield as_much(row, 1e3 * auto, "ms", 1e3 * turned)
     for name, (package, install, module) in OTHERS.items():
         if find_spec(package) is None:
             yield f"{name} is not installed; to measure it here: pip install {install}"

@@ -11,7 +11,7 @@ from dapperfl.runtime.frozen import KEEP, FrozenNets
 
 def test_one_net_holds_one_model_after_another():
     graph = tiny_graph()
-    nets = FrozenNets(tiny_net())
+    nets = FrozenNets(tiny_net(), turns=False)
     x = torch.randn(4, 3, 6, 6)
     found = []
     for seed in (1, 2, 1):
@@ -25,7 +25,7 @@ def test_one_net_holds_one_model_after_another():
 def test_a_smaller_model_gets_a_net_of_its_own_shape():
     net = tiny_net()
     graph, weights = tiny_graph(net), snapshot(net)
-    nets = FrozenNets(net)
+    nets = FrozenNets(net, turns=False)
     x = torch.randn(4, 3, 6, 6)
     for start in (0, 3):  # the same sizes, other channels
         submodel = ordered_scores(graph, start).top(0.5, multiple=1)
@@ -55,7 +55,7 @@ def test_buffers_outside_the_state_follow_the_channels():
     net = WithTable().eval()
     graph = ChannelGraph.trace(net, torch.zeros(1, 3, 6, 6))
     weights: State = snapshot(net)
-    nets = FrozenNets(net)
+    nets = FrozenNets(net, turns=False)
     x = torch.randn(4, 3, 6, 6)
     for start in (0, 1):
         submodel = ordered_scores(graph, start).keep({graph.groups[0]: 2})

@@ -2,6 +2,7 @@
 
 import logging
 from functools import partial
+from typing import ClassVar
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from tests.tiny import tiny_net
 from torch import nn
 
 from dapperfl.methods.dapperfl import DapperFL
+from dapperfl.methods.fedavg import FedAvg
 from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.runtime.turning import can_turn, turn
 from dapperfl.sim.cpu import CpuRunner
@@ -56,21 +58,41 @@ class ViewsWeights(nn.Module):
         return self.fc(x.mean((2, 3)))
 
 
+class Strides(nn.Module):
+    """Counts on where the numbers of its features lie; turned, it would read others."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 8, 3), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.conv(x).relu()
+        return self.fc(x.as_strided((len(x), 8, 36), (288, 36, 1)).mean(2))
+
+
 @pytest.mark.parametrize(
-    ("kind", "can"), [(tiny_net, True), (Volumes, True), (Views, False), (ViewsWeights, False)]
+    ("kind", "fp32", "bf16"),
+    [
+        (tiny_net, True, True),
+        (Volumes, True, True),
+        (Views, False, False),
+        (ViewsWeights, True, False),  # in fp32 filters stay as they are
+        (Strides, False, False),
+    ],
 )
-def test_a_net_is_tried_before_it_is_turned(kind, can):
+def test_a_net_is_tried_before_it_is_turned(kind, fp32, bf16):
     net = kind()
-    assert can_turn(net, torch.zeros(1, 3, 8, 8)) is can
+    can = [can_turn(net, torch.zeros(1, 3, 8, 8), each) for each in ("fp32", "bf16")]
+    assert can == [fp32, bf16]
     assert all(parameter.is_contiguous() for parameter in net.parameters())
     assert all(parameter.grad is None for parameter in net.parameters())
 
 
-@pytest.mark.parametrize(("precision", "notes"), [("fp32", 0), ("tf32", 1)])
-def test_a_note_says_why_where_it_matters(precision, notes, caplog):
+@pytest.mark.parametrize("precision", ["fp32", "tf32"])
+def test_a_note_says_why(precision, caplog):
     caplog.set_level(logging.INFO)
     assert not can_turn(Views(), torch.zeros(1, 3, 8, 8), precision)
-    assert len([each for each in caplog.messages if "cannot hold channels last" in each]) == notes
+    assert len([each for each in caplog.messages if "cannot hold channels last" in each]) == 1
 
 
 def test_filters_of_pictures_are_turned_and_others_stay():
@@ -78,6 +100,35 @@ def test_filters_of_pictures_are_turned_and_others_stay():
     turn(nn.Sequential(flat, deep, nn.Linear(3, 4)))
     assert flat.weight.is_contiguous(memory_format=torch.channels_last)
     assert deep.weight.is_contiguous()
+
+
+class Lies(FedAvg):
+    """Notes how pictures, filters and features lie while a client trains, on the class."""
+
+    seen: ClassVar[list[bool]] = []
+
+    def loss(self, net, batch, work):
+        net.module.conv.register_forward_hook(
+            lambda *call: self.seen.append(call[2].is_contiguous())
+        )
+        plain = [batch.x, *dict(net.named_parameters()).values()]
+        self.seen.append(all(each.is_contiguous() for each in plain))
+        return super().loss(net, batch, work)
+
+
+class Flattens(Views):
+    def forward(self, x):
+        return self.fc(self.conv(x).relu().flatten(1))
+
+
+@pytest.mark.parametrize("runner", [LoopRunner, GraphRunner])
+@pytest.mark.parametrize(("kind", "turned"), [(Flattens, True), (Views, False)])
+def test_on_a_cpu_only_what_a_net_makes_of_pictures_is_turned(kind, turned, runner):
+    Lies.seen.clear()
+    assert_all_train(kind(), runner, "fp32", Lies())
+    methods_see, features = Lies.seen[:2]
+    assert methods_see
+    assert features is not turned
 
 
 @pytest.mark.parametrize("kind", [Views, Volumes, ViewsWeights])
@@ -90,9 +141,9 @@ def test_cores_are_not_planned_with_what_a_net_cannot_do():
     assert_all_train(Views(), partial(CpuRunner, exact=False, workers=1), "fp32")
 
 
-def assert_all_train(net, runner, precision):
+def assert_all_train(net, runner, precision, method=None):
     world = Simulator(
-        method=DapperFL(),
+        method=method or DapperFL(),
         net=net,
         federation=federation((0.0, 0.2)),
         train=TrainSettings(epochs=2, batch_size=4),

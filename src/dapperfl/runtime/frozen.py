@@ -8,7 +8,7 @@ from torch import nn
 from dapperfl.core.messages import LocalModel
 from dapperfl.core.state import State, overwrite
 from dapperfl.runtime.precision import Precision
-from dapperfl.runtime.turning import turn
+from dapperfl.runtime.turning import laid_out, turn
 
 KEEP = 4  # shapes
 
@@ -26,7 +26,7 @@ class FrozenNets:
         template: The full net.
         precision: The number format it will run in.
         prepare: Puts a new net into the mode it will stay in.
-        turns: Whether it can hold channels last, as all precisions below fp32 want it.
+        turns: Whether it can hold channels last, as CPUs and all precisions below fp32 want it.
     """
 
     template: nn.Module
@@ -50,7 +50,7 @@ class FrozenNets:
         return net
 
     def _built(self, model: LocalModel) -> tuple[nn.Module, State]:
-        net = model.submodel.shrink(self.template).requires_grad_(False)
+        net = laid_out(model.submodel.shrink(self.template).requires_grad_(False), self.turns)
         if self.turns and self.precision != "fp32":
             turn(net)
         self.prepare(net)

@@ -20,6 +20,7 @@ from dapperfl.runtime.hooks import loss_of
 from dapperfl.runtime.optimiser import TrainSettings, carried_momentum, momentum_of, sgd
 from dapperfl.runtime.precision import Precision, autocast
 from dapperfl.runtime.shift import shifted
+from dapperfl.runtime.turning import laid_out
 
 
 class LocalNet(Protocol):
@@ -54,13 +55,12 @@ class Trade:
     template: nn.Module
     settings: TrainSettings
     precision: Precision = "fp32"
-    channels_last: bool = False  # in nets that stay; other bits, often in less time
     turns: bool = True  # whether the net can hold channels last (`turning.can_turn`)
 
     @property
     def turned(self) -> bool:
-        """Whether nets that stay hold channels last, as all precisions below fp32 want it."""
-        return self.turns and (self.channels_last or self.precision != "fp32")
+        """Whether filters of nets that stay are turned, as all precisions below fp32 want it."""
+        return self.turns and self.precision != "fp32"
 
     def objective(self, net: Net, batch: Batch, work: Work) -> Tensor:
         """Return the method's loss of a batch, in this number format."""
@@ -154,6 +154,7 @@ class PlainNet:
     def _build(self, model: LocalModel) -> None:
         self.submodel = model.submodel
         self.module = model.submodel.shrink(self.trade.template)
+        laid_out(self.module, self.trade.turns)
         self.module.load_state_dict(model.weights)
         self.module.train()
         self.net = Net(self.module, model.submodel.graph.head)

@@ -56,7 +56,8 @@ class CpuRunner:
         """Start nothing yet: a short run ends before a process has started."""
         self.jobs = Jobs()
         self.crew: Crew | None = None
-        self.plan = Plan(self.workers or cores(), 1) if self.exact else None
+        exactly = Plan(self.workers or cores(), 1, self.trade.turns)
+        self.plan = exactly if self.exact else None
         self.worked = 0.0  # seconds, in this process
         self.inside: GraphRunner | None = None
 
@@ -110,7 +111,7 @@ class CpuRunner:
         plan = self._planned(job)
         began = time.perf_counter()
         if self.inside is None:
-            trade = replace(self.trade, channels_last=plan.channels_last)
+            trade = replace(self.trade, turns=plan.channels_last)
             self.inside = GraphRunner(trade, self.data, self.seed, branches=1)
         with torch_threads(plan.threads):
             done = do(self.inside, job.task, job.memory)
@@ -133,6 +134,6 @@ class CpuRunner:
         plan = self.plan
         if self.crew or plan is None or plan.processes == 1 or self.worked < self.patience:
             return
-        trade = replace(self.trade, channels_last=plan.channels_last)
+        trade = replace(self.trade, turns=plan.channels_last)
         setup = Setup(trade, job.task.model.submodel.graph, self.seed)
         self.crew = Crew(self.jobs, setup, plan.processes - 1)

@@ -48,7 +48,7 @@ def _seconds(trade: Trade, job: Job, plan: Plan) -> float:
     """Return the time of one training step; nothing of it is kept."""
     assert isinstance(job.task, Assignment)
     assert job.data is not None
-    trade = replace(trade, channels_last=plan.channels_last)
+    trade = replace(trade, turns=plan.channels_last)
     batch: Batch = next(iter(job.data.epoch(generator(0, "plan"))))
     work = with_memory(job.task, job.memory)
     local = SlotNet(Slots(trade), 0, work, trade.method.own(work))

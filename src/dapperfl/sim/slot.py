@@ -20,6 +20,7 @@ from dapperfl.core.submodel import Submodel
 from dapperfl.errors import RunError
 from dapperfl.runtime.local import Trade
 from dapperfl.runtime.optimiser import carried_momentum, sgd
+from dapperfl.runtime.turning import laid_out
 from dapperfl.sim.belongings import Belongings
 from dapperfl.sim.capture import (
     TENSORS,
@@ -44,7 +45,7 @@ class Slot:
 
     def __init__(self, trade: Trade, submodel: Submodel, own: State) -> None:
         self.trade = trade
-        self.module = submodel.shrink(trade.template).train()
+        self.module = laid_out(submodel.shrink(trade.template).train(), trade.turns)
         self.things = Belongings(self.module)
         self.net = Net(self.module, submodel.graph.head)
         self.device = next(self.module.parameters()).device
