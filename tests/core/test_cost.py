@@ -1,4 +1,5 @@
 import itertools
+from functools import partial
 
 import pytest
 import torch
@@ -86,6 +87,20 @@ def test_the_multiple_halves_until_the_budget_can_be_met():
 def test_an_unreachable_budget_names_the_smallest_share():
     with pytest.raises(BudgetError, match=r'smallest submodel with scope "inner" has 0\.\d+'):
         keep_for_budget(tiny_graph(), 0.9, scope="inner")
+
+
+def test_streams_that_auto_leaves_alone_are_cut_where_a_budget_needs_it():
+    graph = ChannelGraph.trace(
+        nets.build("resnet10", num_classes=10, width=8), torch.zeros(1, 3, 32, 32)
+    )
+    inner, auto, everything = (
+        partial(keep_for_budget, graph, scope=scope, multiple=1)
+        for scope in ("inner", "auto", "all")
+    )
+    assert auto(0.6) == inner(0.6)
+    with pytest.raises(BudgetError, match='scope "inner"'):
+        inner(0.95)
+    assert auto(0.95) == everything(0.95)
 
 
 def test_an_unreachable_budget_says_what_stays_full_and_why():

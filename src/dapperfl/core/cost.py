@@ -81,6 +81,8 @@ def keep_for_budget(
     sizes = _Sizes(graph)
     dense_parameters, dense_macs = sizes.of({})
     budget = (1 - rho) * dense_parameters + 1e-6
+    if scope == "auto" and sizes.of(_steps(graph, scope, 1))[0] > budget:
+        scope = "all"  # narrow streams go as well, rather than the device
     steps = _steps(graph, scope, multiple)
     while (smallest := sizes.of(steps)[0]) > budget:
         if multiple == 1:

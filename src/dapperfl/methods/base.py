@@ -209,7 +209,9 @@ class SubmodelMethod(Method, ABC):
     """A method whose server cuts a submodel for each device; only its scores differ."""
 
     scope: Scope = setting(
-        "all", "cut inner channels only, or residual streams too; auto: these where they are wide"
+        "all",
+        "cut inner channels only, or residual streams too; auto: these where they are wide, or a "
+        "level cannot do without",
     )
     multiple: int = setting(8, "channel counts are multiples of this where possible", Range(1))
 

@@ -50,7 +50,9 @@ class DapperFL(MeasuringMethod):
     dar_reduce: Literal["sum", "mean"] = setting("mean", "sum (paper) or mean over features")
     recovery: Recovery = setting("gated", "what a pruned entry counts as in the average (Eq. 6)")
     scope: Scope = setting(
-        "auto", "cut inner channels only, or residual streams too; auto: these where they are wide"
+        "auto",
+        "cut inner channels only, or residual streams too; auto: these where they are wide, or a "
+        "level cannot do without",
     )
     multiple: int = setting(
         8, "channel counts are multiples of this where the budget allows", Range(1)
