@@ -1,4 +1,3 @@
-import logging
 from typing import get_args
 
 import pytest
@@ -7,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.tiny import tiny_graph, tiny_net
 
-from dapperfl.core import aggregation
 from dapperfl.core.aggregation import CoverageMean, RecoveredMean, Recovery
 from dapperfl.core.channels import ChannelGraph
 from dapperfl.core.messages import LocalModel
@@ -191,20 +189,22 @@ def test_a_misfit_is_refused_before_anything_is_folded():
         mean.result()
 
 
-def test_a_net_without_norms_falls_back_to_the_paper_and_says_so_once(caplog):
+@pytest.mark.parametrize("flat", [False, True])
+def test_where_no_norm_scales_a_channel_the_mean_is_over_those_who_hold_it(flat):
     net = tiny_net(norm=False)
-    graph = tiny_graph(net)
-    submodel = random_scores(graph, generator(4)).top(0.5, multiple=1)
-    small = LocalModel(submodel.slice(tiny_net(1, norm=False).state_dict()), submodel)
-    results = []
-    aggregation._tell_ungated.cache_clear()  # another test may have been told
-    with caplog.at_level(logging.WARNING):
-        for recovery in ("gated", "gated", "paper"):
-            mean = RecoveredMean(net.state_dict(), recovery)
-            mean.add(small, 1)
-            results.append(mean.result())
-    assert all(torch.equal(results[0][name], results[2][name]) for name in results[0])
-    assert len([r for r in caplog.records if "gated recovery" in r.message]) == 1
+    graph, reference = tiny_graph(net), net.state_dict()
+    assert graph.unscaled == {name for name in graph.parameters if name != "fc.bias"}
+    gated = RecoveredMean(reference, "gated", flat=flat)
+    paper, covered = RecoveredMean(reference), CoverageMean(reference)
+    for seed, weight in ((1, 3.0), (2, 5.0)):
+        submodel = random_scores(graph, generator(seed)).top(0.5, multiple=1)
+        weights = submodel.slice(tiny_net(seed, norm=False).state_dict())
+        for mean in (gated, paper, covered):
+            mean.add(LocalModel(weights, submodel), weight)
+    after, recovered = gated.result(), paper.result()
+    assert_within_one_ulp(after, covered.result())
+    assert not torch.equal(after["conv1.weight"], recovered["conv1.weight"])
+    assert torch.equal(after["fc.bias"], recovered["fc.bias"])
 
 
 def test_norms_that_do_not_learn_are_never_shut():

@@ -348,6 +348,8 @@ def test_groups_without_a_batch_or_group_norm_are_known():
     assert not trace(zoo.MobileNetV2()).ungated
     graph = trace(zoo.Vgg())
     assert {group.name for group in graph.ungated} == {"classifier.0", "classifier.3"}
+    layers = {name.rpartition(".")[0] for name in graph.unscaled}
+    assert layers == {"classifier.0", "classifier.3", "classifier.6"}
 
 
 @pytest.mark.parametrize("cls", zoo_pinned.PINNED_NETS)

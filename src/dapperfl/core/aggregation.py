@@ -6,10 +6,8 @@ model. Sums are in float64 and rounded once. With weights of few bits, which `Me
 they are exact for float32 models of like size: the order of clients does not matter.
 """
 
-import logging
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import cache
 from math import isfinite
 from typing import Literal, Protocol, get_args
 
@@ -23,7 +21,6 @@ from dapperfl.core.submodel import Index, kept_block
 from dapperfl.errors import MessageError
 
 Recovery = Literal["paper", "gated", "zero"]
-logger = logging.getLogger(__name__)
 
 
 class Aggregator(Protocol):
@@ -120,6 +117,10 @@ class WeightedSums(ABC):
         """Tell whether the pruned entries of a tensor count as what they were."""
         return True
 
+    def _covers(self, name: str) -> bool:
+        """Tell whether an entry of a tensor is averaged over those who hold it alone."""
+        return False
+
     def result(self) -> State:
         """Return the new global state; the sums are used up.
 
@@ -135,7 +136,8 @@ class WeightedSums(ABC):
             if name in self.sums:
                 # A model less while the result grows.
                 total, reached = self.sums.pop(name), self.reached.pop(name)
-                sums = _Sums(total, reached, tensor.double(), self._recovers(name))
+                how = self._recovers(name), self._covers(name)
+                sums = _Sums(total, reached, tensor.double(), *how)
                 state[name] = self._combined(sums).to(tensor.dtype)
             else:
                 state[name] = tensor.clone()
@@ -144,7 +146,9 @@ class WeightedSums(ABC):
     def _result_of_all(self, long: "_Long") -> State:
         reference = long.plan.join(self.reference)
         recovered = long.plan.repeat([self._recovers(name) for name in long.plan.shapes])
-        sums = _Sums(long.total, long.reached, reference.double(), recovered)
+        covers = [self._covers(name) for name in long.plan.shapes]
+        covered = long.plan.repeat(covers) if any(covers) else False
+        sums = _Sums(long.total, long.reached, reference.double(), recovered, covered)
         found = long.plan.split(self._combined(sums).to(reference.dtype), long.plan.shapes)
         self.long = None
         return {n: found[n] if n in found else t.clone() for n, t in self.reference.items()}
@@ -167,6 +171,7 @@ class _Sums:
     reached: Tensor  # the weight of those who hold an entry
     reference: Tensor
     recovered: Tensor | bool  # which of them count as that where they are pruned
+    covered: Tensor | bool  # which of them are averaged over those who hold them alone
 
 
 class RecoveredMean(WeightedSums):
@@ -176,8 +181,9 @@ class RecoveredMean(WeightedSums):
         reference: The last global state W^{t-1}.
         recovery: What a pruned entry counts as. "paper": its value in the reference. "gated": the
             same, but the weight and bias of a pruned channel's batch or group norm count as
-            zero, for the channel *is* silent in that client's net. "zero": zero. Tensors that do
-            not learn are recovered in any case: they stay what they are.
+            zero, for the channel *is* silent in that client's net; where no norm scales a channel,
+            the mean is over those who hold an entry. "zero": zero. Tensors that do not learn are
+            recovered in any case: they stay what they are.
         flat: See `WeightedSums`.
     """
 
@@ -190,25 +196,31 @@ class RecoveredMean(WeightedSums):
         self.recovery = recovery
         self.gates: frozenset[str] = frozenset()
         self.frozen: frozenset[str] = frozenset()
+        self.unscaled: frozenset[str] = frozenset()
 
     def add(self, model: LocalModel, weight: float) -> None:
         """Fold one client's model; see `WeightedSums.add`."""
         super().add(model, weight)
         graph = model.submodel.graph
-        self.gates, self.frozen = graph.gates, graph.frozen
-        ungated = tuple(group.name for group in model.submodel.kept if group in graph.ungated)
-        if ungated and self.recovery == "gated":
-            _tell_ungated(ungated)
+        self.gates, self.frozen, self.unscaled = graph.gates, graph.frozen, graph.unscaled
 
     def _recovers(self, name: str) -> bool:
         if self.recovery == "zero":
             return name in self.frozen
         return self.recovery == "paper" or name not in self.gates
 
+    def _covers(self, name: str) -> bool:
+        return self.recovery == "gated" and name in self.unscaled
+
     def _combined(self, sums: _Sums) -> Tensor:
         recovered = torch.as_tensor(sums.recovered, device=sums.total.device)
         missing = (self.weight - sums.reached) * recovered
-        return sums.total.addcmul_(sums.reference, missing).div_(self.weight)
+        if sums.covered is False:
+            return sums.total.addcmul_(sums.reference, missing).div_(self.weight)
+        covered = torch.as_tensor(sums.covered, device=sums.total.device)
+        alone = covered & (sums.reached > 0)
+        total = torch.where(alone, sums.total, sums.total.addcmul(sums.reference, missing))
+        return total.div_(torch.where(alone, sums.reached, self.weight))
 
 
 class CoverageMean(WeightedSums):
@@ -235,9 +247,3 @@ def _add_block(total: Tensor, index: Index, small: Tensor, weight: float) -> Non
         total.index_add_(0, cut[0], small.to(torch.float64), alpha=weight)
     else:
         total.add_(small, alpha=weight)
-
-
-@cache  # once for the same groups, not once a client
-def _tell_ungated(groups: tuple[str, ...]) -> None:
-    names = ", ".join(groups)
-    logger.warning("no batch or group norm gates %s: gated recovery treats it as Eq. 6", names)

@@ -108,6 +108,17 @@ class ChannelGraph:
         return frozenset(g for g in self.groups if g.offset not in gated)
 
     @cached_property
+    def unscaled(self) -> frozenset[str]:
+        """What learns to write or to read channels of ungated groups."""
+        inside = {g.offset + place for g in self.ungated for place in range(g.size)}
+        return frozenset(
+            name
+            for name in self.learnt
+            for ids in self.axes[name]
+            if ids is not None and not inside.isdisjoint(ids.tolist())
+        )
+
+    @cached_property
     def _cut_axes(self) -> tuple[list[tuple[str, int]], Tensor, Tensor]:
         """All axes of the state that can be cut, their channels end to end, and their ends."""
         found = [
@@ -140,7 +151,8 @@ class ChannelGraph:
         """Return the groups that may lose channels.
 
         `inner` leaves residual streams alone, `all` does not; `auto` leaves them alone unless each
-        of them has at least `WIDE` channels, and norms that can silence those.
+        of them has at least `WIDE` channels, and norms that can silence those. A budget that cannot
+        be met then has the whole scope; see `keep_for_budget`.
         """
         if scope not in ("auto", "inner", "all"):
             raise ValueError(f'unknown scope "{scope}"; choose "auto", "inner" or "all"')
