@@ -21,6 +21,7 @@ from dapperfl.core.state import State
 from dapperfl.methods.base import Method
 from dapperfl.methods.dapperfl import DapperFL
 from dapperfl.methods.fedavg import FedAvg
+from dapperfl.methods.nefl import NeFL
 from dapperfl.runtime.local import Trade
 from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.runtime.precision import Precision, set_arithmetic
@@ -132,7 +133,7 @@ def test_dropout_draws_what_it_draws_in_the_loop(device):
 
 
 class Skips(nn.Module):
-    """Skips a layer at random, by Python's generator or numpy's."""
+    """Skips a layer and its norm at random, by the generator of Python, numpy or torch."""
 
     def __init__(self, draw: Callable[[], float]) -> None:
         super().__init__()
@@ -140,11 +141,12 @@ class Skips(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             self.conv, self.more, self.fc = nn.Conv2d(3, 4, 3), nn.Linear(4, 4), nn.Linear(4, 3)
+        self.norm = nn.BatchNorm1d(4)
 
     def forward(self, x):
         z = self.conv(x).mean((2, 3))
         if not self.training or self.draw() < 0.5:
-            z = z + self.more(z).relu()
+            z = z + self.norm(self.more(z)).relu()
         return self.fc(z)
 
 
@@ -156,11 +158,16 @@ def drawn_by_numpy() -> float:
     return numpy.random.random()
 
 
-@pytest.mark.parametrize("draw", [drawn_by_python, drawn_by_numpy])
-def test_what_is_drawn_outside_torch_is_the_clients_own(draw, device):
+def drawn_by_torch() -> float:
+    return torch.rand(()).item()
+
+
+@pytest.mark.parametrize("method", [DapperFL(), NeFL()])  # NeFL hands on what norms have counted
+@pytest.mark.parametrize("draw", [drawn_by_python, drawn_by_numpy, drawn_by_torch])
+def test_what_a_net_skips_by_is_the_clients_own(draw, method, device):
     train = replace(TRAIN, epochs=2, batch_size=2)
     ours, again, theirs = (
-        rounds(DapperFL(), runner, device, net=partial(Skips, draw), train=train,
+        rounds(method, runner, device, net=partial(Skips, draw), train=train,
                federation=federation((0.0, 0.0, 0.0)))
         for runner in (GraphRunner, GraphRunner, LoopRunner)
     )  # fmt: skip

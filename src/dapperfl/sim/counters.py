@@ -1,8 +1,8 @@
 """Batch norms count their batches, each with a kernel of its own; here one count does for all.
 
 With a fixed momentum nothing reads these counters while a net trains, so they are taken away from
-the layers during a step and brought up to date at the end of an epoch. What a layer counts in one
-step is seen in a first step, for a layer may be used twice, or not at all.
+the layers in steps that are recorded and brought up to date at the end of an epoch. What a layer
+counts in one step is seen in a first step, for a layer may be used twice, or not at all.
 """
 
 from collections.abc import Iterator

@@ -144,16 +144,13 @@ class Slot:
             recorded.steps[key] = self._first_step(batch, work)
             return
         torch._foreach_copy_(list(known.inputs), list(batch))
-        self.counters.steps += 1
         if known.play is None and not known.refused:
             self._record(known, recorded, work)
-        if known.play is not None and self.pool is not None:
-            known.play()  # recorded without the counters
-        elif known.play is not None:
-            with self.counters.hidden():
-                known.play()
-        else:
-            with self.luck.in_use(), self.counters.hidden():
+        if known.play is not None:
+            self.counters.steps += self.pool is not None  # on a GPU recorded without the counters
+            known.play()
+        else:  # a net that skips layers at random counts otherwise in every step
+            with self.luck.in_use():
                 self._take(known.inputs, work)
             self.things.put_back()
 
