@@ -26,6 +26,20 @@ def squeezed(net, x):
     return net.fc(gap(x * weights.transpose(1, 2)[..., None]))
 
 
+def halves(x):
+    half = x.shape[1] // 2
+    return x[:, :half], x[:, half:].relu()
+
+
+def quarters(x):
+    quarter = x.shape[1] // 4
+    return x.split([quarter, x.shape[1] - quarter], 1)
+
+
+def pairs(x):
+    return gap(x).view(len(x), x.shape[1] // 2, 2)
+
+
 CUT: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] = {
     "a transposed parameter is no layer": (
         lambda net, x: net.fc(net.m(gap(net.c(x))) @ net.w.t()),
@@ -106,9 +120,55 @@ CUT: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] = {
         {"d": 6}, {"c": "filtered in groups"},
     ),
     "unequal parts": (
-        lambda net, x: net.fc(torch.cat([gap(p) for p in net.c(x).split([2, 6], 1)], 1)),
+        lambda net, x: net.fc(torch.cat([gap(p) for p in net.c(x).split([3, 5], 1)], 1)),
         {"c": conv(3, 8), "fc": nn.Linear(8, 5)},
         {}, {"c": "cut into unequal parts"},
+    ),
+    "unequal parts of whole blocks": (
+        lambda net, x: net.fc(torch.cat([gap(p) for p in quarters(net.c(x))], 1)),
+        {"c": conv(3, 8), "fc": nn.Linear(8, 5)},
+        {"c": 8}, {},
+    ),
+    "unequal parts of whole blocks by sizes in code": (
+        lambda net, x: net.fc(torch.cat([gap(p) for p in net.c(x).split([2, 6], 1)], 1)),
+        {"c": conv(3, 8), "fc": nn.Linear(8, 5)},
+        {}, {"c": "a size is fixed in code"},
+    ),
+    "halves by slices": (
+        lambda net, x: net.fc(gap(torch.cat(halves(net.c(x)), 1))),
+        {"c": conv(3, 8), "fc": nn.Linear(8, 5)},
+        {"c": 8}, {},
+    ),
+    "the last quarter": (
+        lambda net, x: net.fc(gap(net.c(x)[:, -(net.c.out_channels // 4):])),
+        {"c": conv(3, 8), "fc": nn.Linear(2, 5)},
+        {"c": 8}, {},
+    ),
+    "halves by slices at a number in code": (
+        lambda net, x: net.fc(gap(net.c(x)[:, :4] + net.c(x)[:, 4:])),
+        {"c": conv(3, 8), "fc": nn.Linear(4, 5)},
+        {}, {"c": "a size is fixed in code"},
+    ),
+    "a slice beyond the end": (
+        lambda net, x: net.fc(torch.cat([gap(net.c(x)), gap(net.c(x)[:, 8:])], 1)),
+        {"c": conv(3, 8), "fc": nn.Linear(8, 5)},
+        {}, {"c": "cut at a fixed position"},
+    ),
+    "halves by an index": (
+        lambda net, x: net.fc(gap(torch.mul(*net.c(x).unflatten(1, (2, -1)).unbind(1)))
+                              + gap(net.c(x).view(len(x), 2, -1, 8, 8)[:, 1])),
+        {"c": conv(3, 8), "fc": nn.Linear(4, 5)},
+        {"c": 4}, {},
+    ),
+    "the largest of each pair": (
+        lambda net, x: net.fc(gap(net.c(x).unflatten(1, (-1, 2)).amax(2))),
+        {"c": conv(3, 12), "fc": nn.Linear(6, 5)},
+        {"c": 6}, {},
+    ),
+    "the largest of each pair by a size of the net": (
+        lambda net, x: net.fc(pairs(net.c(x)).amax(2)),
+        {"c": conv(3, 12), "fc": nn.Linear(6, 5)},
+        {"c": 6}, {},
     ),
     "equal parts by their number": (
         lambda net, x: net.fc(gap(torch.mul(*torch.tensor_split(net.c(x), 2, dim=1)))),

@@ -5,6 +5,7 @@ would cut apart are pinned and stay full.
 """
 
 from collections.abc import Callable, Iterator
+from math import gcd
 from typing import Any
 
 import torch
@@ -103,12 +104,49 @@ def reshapes(trace: Trace, call: Call) -> Tensor:
     for old, new in _blocks(shadow.shape, shape):
         if sum(varies(result, axis) for axis in new) > 1:
             long = [axis for axis in old if shadow.shape[axis] > 1]
-            pieces = [shape[axis] for axis in new if shape[axis] > 1]
-            if len(long) == 1 and len(pieces) == 2:  # a channel shuffle begins like this
-                trace.bundle_blocks(trace.along(shadow, long[0], call), pieces[0], call)
+            pieces = [axis for axis in new if shape[axis] > 1]
+            if len(long) == 1 and len(pieces) == 2:
+                _halves(trace, call, trace.along(shadow, long[0], call), pieces)
             else:
                 trace.pin(shadow, f"split into several axes by {call}")
     return result
+
+
+def _halves(trace: Trace, call: Call, channels: Tensor, pieces: list[int]) -> None:
+    """Split an axis in two: one part follows a cut, the other is a number in the code.
+
+    A channel shuffle begins with (groups, -1), maxout with (-1, 2). Where neither is -1, a number
+    that the layer holds tells, or else the longer part follows.
+    """
+    first, last = (call.out.shape[axis] for axis in pieces)
+    held = {value for value in vars(call.module).values() if isinstance(value, int)}
+    free = _free_axis(call)
+    if free in pieces:
+        last_follows = free == pieces[1]
+    elif (first in held) != (last in held):
+        last_follows = first in held
+    else:
+        last_follows = last >= first
+    if last_follows:
+        trace.bundle_blocks(channels, first, call)
+    else:
+        trace.bundle(channels.reshape(first, last), f"block of {call} with uncut channels")
+
+
+def _free_axis(call: Call) -> int | None:
+    """Return the axis whose size a reshape works out by itself, where -1 is written."""
+    sizes = list(_numbers((call.args[1:], tuple(call.kwargs.values()))))
+    start = sizes.pop(0) % call.arg(0, "input").dim() if call.name == "unflatten" else 0
+    return start + sizes.index(-1) if -1 in sizes else None
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    """Yield the integers inside nested tuples and lists."""
+    if isinstance(value, tuple | list):
+        for item in value:
+            yield from _numbers(item)
+    elif isinstance(value, int):
+        yield value
 
 
 def _blocks(old: torch.Size, new: torch.Size) -> Iterator[tuple[range, range]]:
@@ -167,15 +205,16 @@ def turns(trace: Trace, call: Call) -> Tensor:
 
 @RULES.on("chunk split split_with_sizes tensor_split")
 def splits(trace: Trace, call: Call) -> list[Tensor]:
-    """Cut into parts; equal parts stay equal, for they lose the same positions."""
+    """Cut into parts, which keep their shares: blocks of one size lose the same positions."""
     shadow, axis = first_shadow(trace, call), call.arg(2, "dim", 0)
     parts = list(replay(call, trace.shadow))
     if varies(shadow, axis):
         channels = trace.along(shadow, axis, call)
-        if len({part.shape[axis] for part in parts}) > 1:
+        block = gcd(*(part.shape[axis] for part in parts))
+        if block == 1:
             trace.pin(channels, f"cut into unequal parts by {call}")
         else:
-            trace.bundle_blocks(channels, len(parts), call)
+            trace.bundle_blocks(channels, len(channels) // block, call)
     return parts
 
 
@@ -190,12 +229,50 @@ def gates_halves(trace: Trace, call: Call) -> Tensor:
 
 @RULES.on("getitem narrow select index_select unbind gather take_along_dim")
 def picks(trace: Trace, call: Call) -> Any:
-    """Take some entries; channels picked by a fixed position stay full."""
+    """Take some entries; blocks of channels keep their shares, those picked one by one stay."""
     shadow, source = first_shadow(trace, call), call.arg(0, "input")
     parts = list(tensors_in(replay(call, lambda t: shadow if t is source else None)))
-    if len(call.operands()) > 1 or not all(_is_even(part, shadow) for part in parts):
+    if len(call.operands()) > 1:
         trace.pin(shadow, f"cut at a fixed position by {call}")
+    elif not all(_is_even(part, shadow) for part in parts):
+        _cuts_out(trace, call, shadow)
     return parts
+
+
+def _cuts_out(trace: Trace, call: Call, shadow: Tensor) -> None:
+    """Split channels into blocks that slices begin and end with, such as halves.
+
+    `x[:, : x.shape[1] // 2]` follows a cut; that a number in code does not, the trial finds out.
+    An axis of blocks, as after `x.view(b, 2, -1)`, is never cut: any of its entries may be taken.
+    """
+    axes = [axis for axis in range(shadow.dim()) if varies(shadow, axis)]
+    for axis in axes:
+        size = shadow.shape[axis]
+        positions = spread(torch.arange(size), axis, shadow.shape)
+        taken = _taken(call, positions)
+        if all(len(each) == size for each in taken) or _is_bundled(trace, shadow, axis):
+            continue
+        block = gcd(size, *(number for each in taken for number in (*each[:1], len(each))))
+        if len(axes) > 1 or block == 1 or not all(_is_run(each) for each in taken):
+            trace.pin(shadow, f"cut at a fixed position by {call}")
+            return
+        trace.bundle_blocks(trace.along(shadow, axis, call), size // block, call)
+
+
+def _taken(call: Call, positions: Tensor) -> list[list[int]]:
+    """Return the positions that each of a call's results takes."""
+    return [distinct(out) for out in tensors_in(replay(call, lambda _: positions))]
+
+
+def _is_bundled(trace: Trace, shadow: Tensor, axis: int) -> bool:
+    """Tell whether channels that differ only in their place on an axis stay or go together."""
+    first = shadow.narrow(axis, 0, 1).expand(shadow.shape)
+    pairs = distinct_pairs(first, shadow)
+    return all(min(p) >= 0 and len(set(map(trace.bundles.root, p))) == 1 for p in pairs)
+
+
+def _is_run(positions: list[int]) -> bool:
+    return bool(positions) and positions[-1] - positions[0] < len(positions)
 
 
 def _is_even(part: Tensor, whole: Tensor) -> bool:
