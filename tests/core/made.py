@@ -12,7 +12,7 @@ from dapperfl.core.channels import ChannelGraph
 class Made(nn.Module):
     """A net whose forward is a function of itself and the input."""
 
-    def __init__(self, forward: Callable[[Any, Tensor], Any], **parts: nn.Module | Tensor) -> None:
+    def __init__(self, forward: Callable[[Any, Tensor], Any], **parts: Any) -> None:
         super().__init__()
         self.function = forward
         for name, part in parts.items():
@@ -40,7 +40,7 @@ def gap(x: Tensor) -> Tensor:
 
 
 def trace(
-    forward: Callable[[Any, Tensor], Any], **parts: nn.Module | Tensor
+    forward: Callable[[Any, Tensor], Any], **parts: Any
 ) -> tuple[dict[str, int], dict[str, str]]:
     """Trace a net; return the sizes of its groups, and what is fixed besides its output."""
     graph = ChannelGraph.trace(Made(forward, **parts), torch.zeros(1, 3, 8, 8))

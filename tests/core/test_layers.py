@@ -55,7 +55,7 @@ CUT: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] = {
         attention,
         {"patch": nn.Conv2d(3, 8, 4, 4), "qkv": nn.Linear(8, 24), "mlp": nn.Linear(8, 6),
          "fc": nn.Linear(6, 5)},
-        {"mlp": 6}, {"qkv": "split into several axes", "patch": "a size is fixed in code"},
+        {"mlp": 6}, {"qkv": "mixed by", "patch": "a size is fixed in code"},
     ),
     "a convolution over the channel axis": (
         squeezed,
@@ -164,6 +164,47 @@ CUT: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] = {
         lambda net, x: net.fc(gap(net.c(x).unflatten(1, (-1, 2)).amax(2))),
         {"c": conv(3, 12), "fc": nn.Linear(6, 5)},
         {"c": 6}, {},
+    ),
+    "pictures made of a vector": (
+        lambda net, x: net.fc(gap(net.d(net.m(gap(net.c(x))).view(len(x), -1, 2, 2)))),
+        {"c": conv(3, 8), "m": nn.Linear(8, 24), "d": conv(6, 4), "fc": nn.Linear(4, 5)},
+        {"c": 8, "m": 6, "d": 4}, {},
+    ),
+    "parts of a size that the net holds": (
+        lambda net, x: net.fc(gap(torch.cat(net.c(x).split(net.half, 1)[::-1], 1))),
+        {"c": conv(3, 8), "half": 4, "fc": nn.Linear(8, 5)},
+        {"c": 8}, {},
+    ),
+    "parts of sizes that the net holds": (
+        lambda net, x: net.fc(torch.cat([gap(p) for p in net.c(x).split(net.sizes, 1)], 1)),
+        {"c": conv(3, 8), "sizes": [2, 6], "fc": nn.Linear(8, 5)},
+        {"c": 8}, {},
+    ),
+    "a slice up to a number that the net holds": (
+        lambda net, x: net.fc(gap(net.c(x)[:, : net.half] - net.c(x)[:, net.half :])),
+        {"c": conv(3, 8), "half": 4, "fc": nn.Linear(4, 5)},
+        {"c": 4}, {},
+    ),
+    "a filter of each channel, whose number the net holds": (
+        lambda net, x: net.fc(gap(F.conv2d(net.c(x), net.w, groups=net.width))),
+        {"c": conv(3, 8), "w": learnt(8, 1, 3, 3), "width": 8, "fc": nn.Linear(8, 5)},
+        {"c": 8}, {},
+    ),
+    "groups of a norm, whose number the net holds": (
+        lambda net, x: net.fc(gap(F.group_norm(net.c(x), net.groups))),
+        {"c": conv(3, 8), "groups": 4, "fc": nn.Linear(8, 5)},
+        {"c": 8}, {},
+    ),
+    "a flattened map of a size that the net holds": (
+        lambda net, x: net.fc(net.c(x).view(-1, net.flat)),
+        {"c": conv(3, 6), "flat": 384, "fc": nn.Linear(384, 5)},
+        {"c": 6}, {},
+    ),
+    "a number that the net holds for two things": (
+        lambda net, x: net.fc(gap(torch.cat(net.c(x).split(net.half, 1), 1)) / net.half
+                              + gap(net.c(x).unflatten(1, (2, net.half)).flatten(1, 2))),
+        {"c": conv(3, 8), "half": 4, "fc": nn.Linear(8, 5)},
+        {}, {"c": "a size is fixed in code"},
     ),
     "the largest of each pair by a size of the net": (
         lambda net, x: net.fc(pairs(net.c(x)).amax(2)),
@@ -301,3 +342,14 @@ def test_affineless_norms_say_their_sizes_after_a_cut():
     small = graph.full().from_lists(graph, {"c": [2, 3]}).shrink(net)
     sizes = (small.g.num_groups, small.g.num_channels, small.i.num_features)  # type: ignore[union-attr]
     assert sizes == (1, 2, 2)
+
+
+def test_numbers_that_a_net_holds_follow_its_channels():
+    def forward(net, x):
+        return net.fc(torch.cat([gap(part) for part in net.c(x).split(net.sizes, 1)], 1))
+
+    net = Made(forward, c=conv(3, 8), sizes=(2, 6), other=3, fc=nn.Linear(8, 5))
+    graph = ChannelGraph.trace(net, torch.zeros(1, 3, 8, 8))
+    small = graph.full().from_lists(graph, {"c": [0, 2, 4, 6]}).shrink(net)
+    assert (vars(small)["sizes"], vars(small)["other"]) == ((1, 3), 3)
+    assert vars(net)["sizes"] == (2, 6)

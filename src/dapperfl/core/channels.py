@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -88,8 +88,15 @@ class ChannelGraph:
                 logger.warning(
                     "part of the net stays uncut: %s", _listed(trace.unruled.values(), 1)
                 )
-        graph = _assemble(net, trace, head)
-        return _restricted(graph, Trial(graph, net, batch).verdict())
+        numbering = _numbering(trace)
+        graph = _assemble(net, trace, numbering, head)
+        verdict = Trial(graph, net, batch).verdict()
+        if guesses := _guesses(trace, numbering, verdict):
+            guessed = replace(graph, resizes=graph.resizes + guesses)
+            other = Trial(guessed, net, batch).verdict()
+            if sum(g.size for g in other.unfit) < sum(g.size for g in verdict.unfit):
+                graph, verdict = guessed, other
+        return _restricted(graph, verdict)
 
     def __repr__(self) -> str:
         channels = sum(group.size for group in self.groups)
@@ -176,10 +183,18 @@ def _listed(reasons: Iterable[str], most: int = 2) -> str:
     return "; ".join(different[:most]) + (more if len(different) > most else "")
 
 
-def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
-    """Turn families into groups, and channel numbers into positions in them."""
-    number = torch.full((len(trace.ties) + 1,), NO_CHANNEL)  # the last entry: no channel
-    groups: list[Group] = []
+class _Numbering(NamedTuple):
+    """The groups of a graph, and the positions in them of what a trace has numbered."""
+
+    groups: tuple[Group, ...]
+    bundles: dict[Group, Tensor]
+    fixed: dict[str, str]
+    number: Tensor  # of each channel; the last entry: no channel
+
+
+def _numbering(trace: Trace) -> _Numbering:
+    """Turn families into groups."""
+    number = torch.full((len(trace.ties) + 1,), NO_CHANNEL)
     bundles: dict[Group, Tensor] = {}
     fixed = dict(trace.unruled)
     for family in families(trace):
@@ -187,17 +202,24 @@ def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
             fixed[family.name] = family.reason
             continue
         rows = torch.tensor(family.bundles)
-        offset = sum(group.size for group in groups)
+        offset = sum(group.size for group in bundles)
         group = Group(family.name, rows.numel(), offset, family.stream, rows.shape[1])
-        groups.append(group)
         bundles[group] = rows
         for channel, position in family.positions.items():
             number[channel] = offset + position
+    return _Numbering(tuple(bundles), bundles, fixed, number)
+
+
+def _assemble(
+    net: nn.Module, trace: Trace, numbering: _Numbering, head: str | None
+) -> ChannelGraph:
+    """Turn channel numbers into positions in groups."""
+    groups, bundles, fixed, number = numbering
     state, parameters = net.state_dict(), tuple(name for name, _ in net.named_parameters())
     named = dict(net.named_parameters(remove_duplicate=False))
     frozen = frozenset(name for name, tensor in named.items() if not tensor.requires_grad)
     return ChannelGraph(
-        groups=tuple(groups),
+        groups=groups,
         bundles=bundles,
         axes={
             name: tuple(_numbered(trace.axes.get((name, d)), number) for d in range(tensor.dim()))
@@ -217,6 +239,17 @@ def _assemble(net: nn.Module, trace: Trace, head: str | None) -> ChannelGraph:
         fixed=fixed,
         head=head,
     )
+
+
+def _guesses(trace: Trace, numbering: _Numbering, verdict: Verdict) -> tuple[Resize, ...]:
+    """Return the attributes that might have to follow groups which cannot be cut as it is."""
+    unfit = {n for g in verdict.unfit for n in range(g.offset, g.offset + g.size)}
+    numbered = (
+        replace(guess, channels=numbering.number[guess.channels])
+        for guess in trace.guesses.values()
+        if (guess.where, guess.attribute) not in trace.resizes
+    )
+    return tuple(guess for guess in numbered if unfit.intersection(guess.channels.tolist()))
 
 
 def _numbered(channels: Tensor | None, number: Tensor) -> Tensor | None:

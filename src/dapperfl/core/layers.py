@@ -151,12 +151,15 @@ def transposed_convolution(trace: Trace, call: Call) -> Tensor:
 def resize(trace: Trace, call: Call, attribute: str, channels: Tensor, divisor: int = 1) -> None:
     """Let an attribute of torch's own layers follow its channels.
 
-    A number in a user's code cannot follow; the trial of the graph finds out.
+    A number in a user's code cannot follow, one that a user's layer holds may: the trial of the
+    graph finds out.
     """
     own = nn.modules.conv._ConvNd | nn.GroupNorm | nn.modules.batchnorm._NormBase
     if isinstance(call.module, own) and hasattr(call.module, attribute):
         follows = Resize(call.where, attribute, channels, divisor)
         trace.resizes.setdefault((call.where, attribute), follows)
+    else:
+        trace.guess(call, len(channels) // divisor, channels, divisor)
 
 
 @RULES.on("embedding")

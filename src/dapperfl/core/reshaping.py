@@ -102,35 +102,36 @@ def reshapes(trace: Trace, call: Call) -> Tensor:
     shadow, shape = first_shadow(trace, call), call.out.shape
     result = shadow.reshape(shape)
     for old, new in _blocks(shadow.shape, shape):
-        if sum(varies(result, axis) for axis in new) > 1:
+        axes = [axis for axis in new if varies(result, axis)]
+        if len(axes) == 1:
+            line = result[tuple(slice(None) if d == axes[0] else 0 for d in range(len(shape)))]
+            trace.guess(call, len(line), line)
+        elif axes:
             long = [axis for axis in old if shadow.shape[axis] > 1]
-            pieces = [axis for axis in new if shape[axis] > 1]
-            if len(long) == 1 and len(pieces) == 2:
-                _halves(trace, call, trace.along(shadow, long[0], call), pieces)
+            if len(long) == 1:
+                channels = trace.along(shadow, long[0], call)
+                _splits_axis(trace, call, channels, [axis for axis in new if shape[axis] > 1])
             else:
                 trace.pin(shadow, f"split into several axes by {call}")
     return result
 
 
-def _halves(trace: Trace, call: Call, channels: Tensor, pieces: list[int]) -> None:
-    """Split an axis in two: one part follows a cut, the other is a number in the code.
+def _splits_axis(trace: Trace, call: Call, channels: Tensor, pieces: list[int]) -> None:
+    """Split an axis of channels: one piece follows a cut, the others are numbers in the code.
 
-    A channel shuffle begins with (groups, -1), maxout with (-1, 2). Where neither is -1, a number
-    that the layer holds tells, or else the longer part follows.
+    A channel shuffle begins with (groups, -1), maxout with (-1, 2). Where none is -1 it is the
+    longest, but not the first of two if the layer holds this one, as it does the number of groups.
     """
-    first, last = (call.out.shape[axis] for axis in pieces)
+    sizes = [call.out.shape[axis] for axis in pieces]
     held = {value for value in vars(call.module).values() if isinstance(value, int)}
+    in_groups = len(sizes) == 2 and sizes[0] in held and sizes[1] not in held
+    able = sizes[1:] if in_groups else sizes
     free = _free_axis(call)
-    if free in pieces:
-        last_follows = free == pieces[1]
-    elif (first in held) != (last in held):
-        last_follows = first in held
-    else:
-        last_follows = last >= first
-    if last_follows:
-        trace.bundle_blocks(channels, first, call)
-    else:
-        trace.bundle(channels.reshape(first, last), f"block of {call} with uncut channels")
+    last = max(i for i, size in enumerate(sizes) if size == max(able))
+    follows = pieces.index(free) if free in pieces else last
+    rows = channels.reshape(sizes).movedim(follows, 0).flatten(1)
+    trace.bundle(rows, f"block of {call} with uncut channels")
+    trace.guess(call, len(rows), rows[:, 0])
 
 
 def _free_axis(call: Call) -> int | None:
@@ -215,6 +216,8 @@ def splits(trace: Trace, call: Call) -> list[Tensor]:
             trace.pin(channels, f"cut into unequal parts by {call}")
         else:
             trace.bundle_blocks(channels, len(channels) // block, call)
+            for part in parts:
+                trace.guess(call, part.shape[axis], trace.along(part, axis, call))
     return parts
 
 
@@ -250,25 +253,22 @@ def _cuts_out(trace: Trace, call: Call, shadow: Tensor) -> None:
         size = shadow.shape[axis]
         positions = spread(torch.arange(size), axis, shadow.shape)
         taken = _taken(call, positions)
-        if all(len(each) == size for each in taken) or _is_bundled(trace, shadow, axis):
+        if all(len(each) == size for each in taken) or trace.is_bundled(shadow, axis):
             continue
         block = gcd(size, *(number for each in taken for number in (*each[:1], len(each))))
         if len(axes) > 1 or block == 1 or not all(_is_run(each) for each in taken):
             trace.pin(shadow, f"cut at a fixed position by {call}")
             return
-        trace.bundle_blocks(trace.along(shadow, axis, call), size // block, call)
+        channels = trace.along(shadow, axis, call)
+        trace.bundle_blocks(channels, size // block, call)
+        for each in taken:
+            for number in (each[0], each[-1] + 1):  # where a slice begins and ends
+                trace.guess(call, number, channels[:number])
 
 
 def _taken(call: Call, positions: Tensor) -> list[list[int]]:
     """Return the positions that each of a call's results takes."""
     return [distinct(out) for out in tensors_in(replay(call, lambda _: positions))]
-
-
-def _is_bundled(trace: Trace, shadow: Tensor, axis: int) -> bool:
-    """Tell whether channels that differ only in their place on an axis stay or go together."""
-    first = shadow.narrow(axis, 0, 1).expand(shadow.shape)
-    pairs = distinct_pairs(first, shadow)
-    return all(min(p) >= 0 and len(set(map(trace.bundles.root, p))) == 1 for p in pairs)
 
 
 def _is_run(positions: list[int]) -> bool:

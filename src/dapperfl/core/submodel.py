@@ -14,7 +14,7 @@ from dapperfl.core.calls import tensors_in
 from dapperfl.core.flat import Layout, flat_slice, wanted
 from dapperfl.core.layers import refresh_sizes
 from dapperfl.core.state import State
-from dapperfl.core.tracing import named_tensors
+from dapperfl.core.tracing import Resize, named_tensors
 from dapperfl.errors import MessageError
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class Submodel:
         smaller = copy_net(net, memo)
         for resize in self.graph.resizes:
             count = int(self.flags[resize.channels].sum()) // resize.divisor
-            setattr(smaller.get_submodule(resize.where), resize.attribute, count)
+            _set_number(smaller.get_submodule(resize.where), resize, count)
         for module in smaller.modules():
             refresh_sizes(module)
         return smaller
@@ -178,6 +178,14 @@ class Submodel:
         for axis, index in self.indices.get(name, ()):
             tensor = tensor.index_select(axis, index.to(tensor.device))
         return tensor
+
+
+def _set_number(module: nn.Module, resize: Resize, number: int) -> None:
+    value: Any = number
+    if resize.place is not None:
+        old = getattr(module, resize.attribute)
+        value = type(old)(number if i == resize.place else each for i, each in enumerate(old))
+    setattr(module, resize.attribute, value)
 
 
 @lru_cache(maxsize=16)

@@ -75,7 +75,8 @@ class Resize:
     where: str
     attribute: str
     channels: Tensor
-    divisor: int
+    divisor: int = 1
+    place: int | None = None  # in an attribute that is a list or tuple
 
 
 @dataclass(frozen=True)
@@ -107,6 +108,7 @@ class Trace:
     products: list[Product] = field(default_factory=list)
     made: dict[int, list[Any]] = field(default_factory=dict)  # id of work -> what a loss goes by
     resizes: dict[tuple[str, str], Resize] = field(default_factory=dict)  # of a layer, once
+    guesses: dict[tuple[str, str, int | None], Resize] = field(default_factory=dict)
     origins: dict[int, tuple[Tensor, frozenset[str]]] = field(default_factory=dict)
     whole: dict[str, str] = field(default_factory=dict)  # state tensor -> why no axis is cut
     unruled: dict[str, str] = field(default_factory=dict)  # call -> why all it reads stays
@@ -204,6 +206,20 @@ class Trace:
         """Make every block lose the same positions, and so equally many channels."""
         self.bundle(channels.reshape(blocks, -1).T, f"block of {call} with uncut channels")
 
+    def guess(self, call: Call, number: int, channels: Tensor, divisor: int = 1) -> None:
+        """Remember attributes of a layer that hold a number of a call: it may count channels.
+
+        They follow a cut if the net cannot be cut otherwise, and only if a trial says so.
+        """
+        for name, value in vars(call.module).items():
+            places: list[tuple[int | None, Any]] = [(None, value)]
+            if type(value) in (list, tuple):
+                places = list(enumerate(value))
+            for place, each in places:
+                if type(each) is int and each == number > 1:
+                    follows = Resize(call.where, name, channels, divisor, place)
+                    self.guesses.setdefault((call.where, name, place), follows)
+
     def pin(self, channels: Tensor, reason: str) -> None:
         """Say that these channels always stay."""
         for channel in distinct(channels):
@@ -217,16 +233,29 @@ class Trace:
             if shadow is not None:
                 self.pin(shadow, reason)
 
+    def is_bundled(self, shadow: Tensor, axis: int) -> bool:
+        """Tell whether channels that differ only in their place on an axis stay or go together."""
+        first = shadow.narrow(axis, 0, 1).expand(shadow.shape)
+        pairs = distinct_pairs(first, shadow)
+        return all(min(p) >= 0 and len(set(map(self.bundles.root, p))) == 1 for p in pairs)
+
     def along(self, shadow: Tensor, axis: int, call: Call) -> Tensor:
-        """Return the channels along one axis; they are pinned if other axes decide as well."""
+        """Return the channels along one axis; they are pinned if other axes decide as well.
+
+        Those that stay or go together anyway, as the entries of a picture that a linear layer
+        writes, count as one channel from here on.
+        """
         axis %= shadow.dim()
         line = shadow
         for other in range(shadow.dim()):
             if other != axis:
+                first = line.narrow(other, 0, 1)
                 if varies(line, other):
-                    self.pin(shadow, f"mixed with another axis at {call}")
-                    return torch.full((shadow.shape[axis],), NO_CHANNEL)
-                line = line.narrow(other, 0, 1)
+                    if not self.is_bundled(line, other):
+                        self.pin(shadow, f"mixed with another axis at {call}")
+                        return torch.full((shadow.shape[axis],), NO_CHANNEL)
+                    self.tie(line, first.expand(line.shape), f"one channel at {call}")
+                line = first
         return line.flatten()
 
 
