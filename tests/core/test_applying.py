@@ -99,7 +99,7 @@ UNRULED: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] =
         {"c": 7}, dict.fromkeys(["a", "b", "cdist"], '"cdist"'),
     ),
     "a weight that another one is computed from": (
-        lambda net, x: net.fc(F.linear(net.b(net.a(gap(net.c(x)))), 2 * net.b.weight.t())),
+        lambda net, x: net.fc(F.linear(net.b(net.a(gap(net.c(x)))), F.normalize(net.b.weight.t()))),
         {"c": conv(3, 7), "a": nn.Linear(7, 6), "b": nn.Linear(6, 8), "fc": nn.Linear(6, 5)},
         {"c": 7}, dict.fromkeys(["a", "b", "linear"], "is computed"),
     ),

@@ -363,8 +363,8 @@ def test_a_linear_layer_whose_weight_is_computed_is_a_head_too(cls):
 
 
 def test_state_that_a_call_without_a_rule_reads_is_cut_on_no_axis():
-    graph = trace(zoo_pinned.TiedBack())
-    assert graph.axes["there.weight"] == (None, None)
+    graph = trace(zoo_pinned.Prototypes())
+    assert graph.axes["points"] == (None, None)
     graph = trace(zoo_pinned.WeightNorm())
     assert all(axis is None for n in graph.axes if "original" in n for axis in graph.axes[n])
 

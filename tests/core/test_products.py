@@ -31,7 +31,7 @@ CASES: dict[str, tuple[Callable[[Any, torch.Tensor], torch.Tensor], int, int]] =
     "both sides want a gradient": (lambda _, z: z @ z.mT, TWICE, 3),
     "one side wants none": (lambda _, z: torch.matmul(z, z.mT.detach()), TWICE, 2),
     "a constant": (lambda _, z: torch.bmm(torch.ones(len(z), 4, 4), z), TWICE, 2),
-    "a learnt matrix turned round": (lambda net, z: z @ net.w.t(), 4 * 6 * 5, 3),
+    "a computed matrix turned round": (lambda net, z: z @ net.w.softmax(0).t(), 4 * 6 * 5, 3),
     "a learnt matrix on the left": (lambda net, z: net.w @ z.mT, 4 * 6 * 5, 3),
     "in Einstein's notation": (lambda _, z: torch.einsum("bic,bjc->bij", z, z), TWICE, 3),
     "three factors": (

@@ -98,6 +98,27 @@ class FixedNumbers(Net):
         return self.fc((self.left(x[:, :3]) + self.right(x.narrow(1, 3, 5))).mean((2, 3)))
 
 
+class Computed(Net):
+    """Weights that are computed entry by entry: scaled, masked, with gains, transposed, cast."""
+
+    mask: Tensor
+
+    def __init__(self):
+        super().__init__()
+        self.w1, self.w2 = (nn.Parameter(torch.randn(8, i, 3, 3) / 5) for i in (3, 8))
+        self.register_buffer("mask", (torch.rand(8, 8, 3, 3) > 0.3).float())
+        self.dw, self.gain = nn.Parameter(torch.randn(8, 1, 3, 3)), nn.Parameter(torch.ones(8))
+        self.w3, self.b3 = nn.Parameter(torch.randn(8, 10) / 3), nn.Parameter(torch.zeros(10))
+        self.code, self.fc = nn.Linear(10, 6), nn.Linear(10, CLASSES)
+
+    def forward(self, x):
+        x = F.conv2d(x, self.w1 * 0.5, padding=1).relu()
+        x = F.conv2d(x, self.mask * self.w2.tanh(), padding=1)
+        x = F.conv2d(x, self.gain[:, None, None, None] * self.dw, groups=x.shape[1])
+        x = F.linear(x.mean((2, 3)), self.w3.mT.to(x), self.b3.to(x)).relu()
+        return self.fc(F.linear(self.code(x).relu(), self.code.weight.t()))
+
+
 class Scaled(Net):
     """Learnt vectors that are reshaped before use: a frozen batch norm, layer scales, a slope."""
 
@@ -186,5 +207,5 @@ class Reshaped(Net):
 
 
 FUNCTIONAL_NETS: list[type[Net]] = [
-    Tutorial, Flattened, Functional, FixedNumbers, Scaled, Attentive, InPlace, Reshaped
+    Tutorial, Flattened, Functional, FixedNumbers, Computed, Scaled, Attentive, InPlace, Reshaped
 ]  # fmt: skip

@@ -241,9 +241,9 @@ class CosineHead(PinnedNet):
 
 
 class TiedBack(PinnedNet):
-    """The same matrix there and, transposed, back: neither side may lose anything."""
+    """The same matrix there and, transposed, back: both sides lose the same channels."""
 
-    cut = ("stem.0",)
+    cut = ("stem.0", "conv", "there")
 
     def __init__(self):
         super().__init__()

@@ -10,6 +10,7 @@ from contextlib import suppress
 from torch import Tensor, nn
 
 from dapperfl.core.calls import Call, tensors_in
+from dapperfl.core.derived import follow_derived
 from dapperfl.core.elementwise import adds, follow_vector, keeps, multiplies, vector_of
 from dapperfl.core.layers import NORMS, RULES
 from dapperfl.core.products import count_products
@@ -127,7 +128,7 @@ def _keep_computed(trace: Trace, call: Call, read: list[Tensor]) -> None:
     """Keep the state whole that an operand was computed from in a way that no rule follows."""
     follows = RULES[call.name] in (adds, multiplies, extremes)  # learnt vectors
     for operand in read:
-        known = trace.is_state(operand) or (follows and vector_of(trace, operand))
+        known = trace.is_known(operand) or (follows and vector_of(trace, operand))
         if trace.shadow(operand) is None and not known:
             trace.keep_whole(operand, f"a tensor computed from it is used by {call}")
 
@@ -140,6 +141,7 @@ def _follow_learnt(trace: Trace, call: Call, read: list[Tensor]) -> None:
         names = frozenset(name for operand in read for name in trace.origin(operand))
         for result in call.results():
             trace.set_origin(result, names)
+    follow_derived(trace, call)
     if not isinstance(call.out, Tensor) or not any(vector_of(trace, t) for t in call.operands()):
         return
     rule = RULES.get(call.name)

@@ -100,7 +100,7 @@ def combine(trace: Trace, call: Call, *, stream: bool) -> Tensor:
     learnt = []
     for operand in call.operands():
         shadow = trace.shadow(operand)
-        if shadow is None and (trace.is_state(operand) or vector_of(trace, operand)):
+        if shadow is None and (trace.is_known(operand) or vector_of(trace, operand)):
             learnt.append(operand)
             continue
         shadow = blank(operand.shape) if shadow is None else shadow

@@ -21,9 +21,9 @@ RULES = Rules({**elementwise.RULES, **reshaping.RULES})
 
 
 def weight_of(trace: Trace, call: Call, position: int, name: str = "weight") -> Tensor:
-    """Return the weight of a layer, which must be a parameter to be cut."""
+    """Return the weight of a layer: to be cut, it must be a parameter, or derived from one."""
     weight = call.arg(position, name)
-    if not trace.is_state(weight):
+    if not trace.is_known(weight):
         raise TraceError(f"the {name} of {call} is computed, so it cannot be cut")
     assert isinstance(weight, Tensor)
     return weight
@@ -32,8 +32,8 @@ def weight_of(trace: Trace, call: Call, position: int, name: str = "weight") -> 
 def write(trace: Trace, call: Call, weight: Tensor, *, axis: int, bias: Any) -> Tensor:
     """Return the channels a weight's axis writes, and bind its bias to them."""
     channels = trace.create(weight, axis, call)
-    for name in trace.state_names(weight):
-        trace.writers[name, axis] = None
+    for place in trace.axis_names(weight, axis):
+        trace.writers[place] = None
     trace.bind(bias, 0, channels, call)
     return channels
 
@@ -51,8 +51,8 @@ def count_work(
 
     Where channels that may go are among the positions, `along` says which.
     """
-    known, source = trace.state_names(weight), call.arg(0, "input")
-    name = known[0] if known else None
+    whole = [state for state, _ in trace.sources(weight) if state.numel() == weight.numel()]
+    name, source = trace.state_names(whole[0])[0] if whole else None, call.arg(0, "input")
     back = call.out.requires_grad  # nothing is learnt under no_grad
     first, learnt = not (back and source.requires_grad), back and weight.requires_grad
     work = Arithmetic(name, entries // trace.batch, first, norm, learnt, along)
@@ -78,7 +78,7 @@ def dense(trace: Trace, call: Call, weight: Tensor, *, writes: int, bias: Any) -
 def matrix_product(trace: Trace, call: Call) -> Any:
     """A product with a parameter, (in, out), is a linear layer; any other mixes channels."""
     source, weight = call.arg(0, "input"), call.arg(1, "other", call.kwargs.get("mat2"))
-    if trace.shadow(source) is None or not trace.is_state(weight) or weight.dim() != 2:
+    if trace.shadow(source) is None or not trace.is_known(weight) or weight.dim() != 2:
         return mixes(trace, call)
     return dense(trace, call, weight, writes=1, bias=None)
 
@@ -108,7 +108,7 @@ def _blurs(trace: Trace, call: Call) -> bool:
     """Tell whether each channel is filtered by itself, all by one filter that code repeats."""
     weight, groups = call.arg(1, "weight"), call.arg(6, "groups", 1)
     alone = groups == call.arg(0, "input").shape[1] == len(weight) > 1
-    if not alone or trace.is_state(weight):
+    if not alone or trace.is_known(weight):
         return False
     if weight.requires_grad:  # learnt filters that are alike today need not stay so
         return bool(weight.stride(0) == 0)
@@ -190,7 +190,7 @@ def bind_norm(trace: Trace, call: Call, channels: Tensor, affine: tuple[Any, Any
     for tensor in affine:
         trace.bind(tensor, 0, channels, call)
         trace.norms.update(trace.state_names(tensor))
-    if trace.is_state(affine[0]):
+    if trace.is_known(affine[0]):
         count_work(trace, call, affine[0], call.out.numel() // len(channels), norm=True)
 
 
@@ -227,7 +227,7 @@ def layer_norm(trace: Trace, call: Call) -> Tensor:
     if any(varies(shadow, axis) for axis in range(shadow.dim() - last, shadow.dim())):
         trace.pin(shadow, f"normalised over its channels by {call}")
     weight = call.arg(2, "weight")
-    if trace.is_state(weight):
+    if trace.is_known(weight):
         rows = slim(shadow.flatten(-last)[..., 0]).flatten()
         entries = call.out.numel() // weight.numel()
         count_work(trace, call, weight, entries, norm=True, along=(rows,))

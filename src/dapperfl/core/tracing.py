@@ -88,6 +88,14 @@ class Vector:
     sources: tuple[Tensor, ...]
 
 
+@dataclass(frozen=True)
+class Derived:
+    """A tensor made of state entry by entry, such as `weight * scale`, a transpose or a cast."""
+
+    tensor: Tensor
+    sources: tuple[tuple[Tensor, tuple[int | None, ...]], ...]  # and which axis each axis is there
+
+
 @dataclass
 class Trace:
     """What is known about a net while it is being watched."""
@@ -96,6 +104,7 @@ class Trace:
     batch: int  # samples in the example
     shadows: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)
     vectors: dict[int, Vector] = field(default_factory=dict)
+    derived: dict[int, Derived] = field(default_factory=dict)
     ties: Ties = field(default_factory=Ties)  # the same channel
     bundles: Ties = field(default_factory=Ties)  # channels that stay or go together
     axes: dict[tuple[str, int], Tensor] = field(default_factory=dict)
@@ -134,6 +143,22 @@ class Trace:
         """Tell whether this is a parameter or buffer of the net."""
         return id(tensor) in self.names
 
+    def is_known(self, tensor: Any) -> bool:
+        """Tell whether this is state, or derived from some, so that its axes can be cut."""
+        return self.is_state(tensor) or id(tensor) in self.derived
+
+    def sources(self, tensor: Tensor) -> tuple[tuple[Tensor, tuple[int | None, ...]], ...]:
+        """Return the state that a tensor is or comes from, and which axis each axis is there."""
+        if self.is_state(tensor):
+            return ((tensor, tuple(range(tensor.dim()))),)
+        known = self.derived.get(id(tensor))
+        return known.sources if known else ()
+
+    def axis_names(self, tensor: Tensor, axis: int) -> list[tuple[str, int]]:
+        """Return the names of the state behind a tensor's axis, and the axis there."""
+        found = [(source, axes[axis]) for source, axes in self.sources(tensor)]
+        return [(name, at) for s, at in found if at is not None for name in self.state_names(s)]
+
     def origin(self, tensor: Tensor) -> frozenset[str]:
         """Return the names of the state that a tensor is, or was computed from."""
         known = self.origins.get(id(tensor))
@@ -161,27 +186,30 @@ class Trace:
 
     def create(self, tensor: Tensor, axis: int, call: Call) -> Tensor:
         """Return the channels that a weight's axis creates; new ones on its first use."""
-        names = self.state_names(tensor)
-        known = self.axes.get((names[0], axis))
-        if known is not None:
-            return known
-        start, count = len(self.ties), tensor.shape[axis]
-        self.ties.grow(count)
-        self.bundles.grow(count)
-        name = names[0].removesuffix(".weight")
-        if any(name == producer.name for producer in self.producers):
-            name = f"{name}[{axis}]"  # an embedding whose table is the last layer's weight as well
-        self.producers.append(Producer(name, start, count, call.where, call.module))
-        channels = torch.arange(start, start + count)
+        first, at = self.axis_names(tensor, axis)[0]
+        channels = self.axes.get((first, at))
+        if channels is None:
+            start, count = len(self.ties), tensor.shape[axis]
+            self.ties.grow(count)
+            self.bundles.grow(count)
+            name = first.removesuffix(".weight")
+            if any(name == producer.name for producer in self.producers):
+                name = (
+                    f"{name}[{at}]"  # an embedding whose table is the last layer's weight as well
+                )
+            self.producers.append(Producer(name, start, count, call.where, call.module))
+            channels = torch.arange(start, start + count)
         self.bind(tensor, axis, channels, call)
         return channels
 
     def bind(self, tensor: Any, axis: int, channels: Tensor, call: Call) -> None:
         """Say that a state tensor's axis runs over these channels."""
-        if tensor is not None and not self.is_state(tensor):
+        if tensor is None:
+            return
+        if not self.is_known(tensor):
             self.pin(channels, f"meets a computed tensor in {call}")
-        for name in self.state_names(tensor):
-            known = self.axes.setdefault((name, axis), channels)
+        for place in self.axis_names(tensor, axis):
+            known = self.axes.setdefault(place, channels)
             if known is not channels:
                 self.tie(known, channels, f"shared by {call}")
 
