@@ -40,6 +40,13 @@ def pairs(x):
     return gap(x).view(len(x), x.shape[1] // 2, 2)
 
 
+def frequencies(net, x):
+    x = net.c(x)
+    y = torch.fft.fftshift(torch.fft.fftn(x, None, (2, 3)), dim=2).conj().resolve_conj()
+    y = gap(torch.view_as_real(y)[..., 0]) + torch.fft.fft(x).abs().mean((2, 3))
+    return net.fc(gap(torch.fft.irfft2(torch.fft.rfft2(x) * net.f, s=(8, 8))) + y)
+
+
 CUT: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] = {
     "a matrix product with a transposed parameter is a linear layer": (
         lambda net, x: net.fc(net.m(gap(net.c(x))) @ net.w.t()),
@@ -50,6 +57,23 @@ CUT: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] = {
         lambda net, x: net.fc(torch.relu(gap(net.c(x)) @ net.w + net.b)),
         {"c": conv(3, 8), "w": learnt(8, 6), "b": learnt(6), "fc": nn.Linear(6, 5)},
         {"c": 8, "w": 6}, {},
+    ),
+    "a filter of frequencies": (
+        frequencies,
+        {"c": conv(3, 6), "f": learnt(6, 8, 5), "fc": nn.Linear(6, 5)},
+        {"c": 6}, {},
+    ),
+    "frequencies with parts in pairs of channels": (
+        lambda net, x: net.fc(gap(torch.fft.ifft2(torch.view_as_complex(
+            net.c(x).unflatten(1, (-1, 2)).movedim(2, -1).contiguous())).real)),
+        {"c": conv(3, 12), "fc": nn.Linear(6, 5)},
+        {"c": 6}, {},
+    ),
+    "frequencies of channels": (
+        lambda net, x: net.fc(gap(torch.fft.fftn(net.c(x), dim=(1, 2, 3)).abs())
+                              + gap(torch.fft.fft(net.c(x), dim=1).imag)),
+        {"c": conv(3, 6), "fc": nn.Linear(6, 5)},
+        {}, {"c": "mixed by"},
     ),
     "weights computed entry by entry": (
         lambda net, x: net.fc(gap(F.conv2d(net.c(x), net.s * net.w.sign() / net.w.abs().max()))),

@@ -103,7 +103,7 @@ class SpatialTransformer(PinnedNet):
 class Fourier(PinnedNet):
     """A filter in the frequency domain between two pairs of convolutions."""
 
-    cut = ("stem.0", "last.0")
+    cut = ("stem.0", "widen", "last.0")
 
     def __init__(self):
         super().__init__()

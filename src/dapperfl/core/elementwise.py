@@ -34,7 +34,7 @@ def first_shadow(trace: Trace, call: Call) -> Tensor:
     "isnan isinf isfinite clamp clamp_min clamp_max dropout dropout1d dropout2d dropout3d "
     "alpha_dropout feature_dropout feature_alpha_dropout contiguous clone detach data "
     "requires_grad to type type_as float double half bfloat16 long int short char byte bool cpu "
-    "cuda zeros_like ones_like "
+    "cuda zeros_like ones_like real imag conj conj_physical resolve_conj angle "
     "invert full_like empty_like rand_like randn_like fill zero bernoulli uniform normal"
 )
 def keeps(trace: Trace, call: Call) -> Tensor:
@@ -86,7 +86,8 @@ def adds(trace: Trace, call: Call) -> Tensor:
 
 @RULES.on(
     "mul div pow remainder fmod floordiv gt lt ge le eq ne maximum minimum fmax fmin where "
-    "masked_fill logical_and logical_or logical_xor logaddexp logaddexp2 hypot atan2 xlogy"
+    "masked_fill logical_and logical_or logical_xor logaddexp logaddexp2 hypot atan2 xlogy "
+    "complex polar"
 )
 def multiplies(trace: Trace, call: Call) -> Tensor:
     """A product (squeeze-and-excite) ties its operands' channels, but makes no stream."""

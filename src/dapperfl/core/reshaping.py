@@ -190,11 +190,11 @@ def unfolds_pixels(trace: Trace, call: Call) -> Tensor:
     return spread(repeated, 1, call.out.shape)
 
 
-@RULES.on("roll flip")
+@RULES.on("roll flip fft_fftshift fft_ifftshift")
 def turns(trace: Trace, call: Call) -> Tensor:
     """Reorder entries along axes; channels among them stay full."""
     shadow = first_shadow(trace, call)
-    axes = call.arg(1, "dims") if call.name == "flip" else call.arg(2, "dims")
+    axes = call.arg(2 if call.name == "roll" else 1, "dims", call.kwargs.get("dim"))
     axes = (axes,) if isinstance(axes, int) else axes
     if not axes or any(varies(shadow, axis) for axis in axes):
         trace.pin(shadow, f"reordered by {call}")
@@ -354,6 +354,38 @@ def orders(trace: Trace, call: Call) -> Any:
     thin, outs = shadow.narrow(axis, 0, 1), list(tensors_in(call.out))
     kept = outs[0].dim() == thin.dim()
     return [thin.expand(out.shape) if kept else thin.reshape(out.shape) for out in outs]
+
+
+@RULES.on(
+    *(f"fft_{kind}fft{n}" for kind in ("", "i", "r", "ir", "h", "ih") for n in ("", "2", "n"))
+)
+def transforms(trace: Trace, call: Call) -> Any:
+    """Turn positions into frequencies, channel by channel; transformed channels stay full."""
+    shadow, sizes = first_shadow(trace, call), call.arg(1, "s")
+    last = {"2": 2, "n": len(sizes) if sizes else shadow.dim()}.get(call.name[-1], 1)
+    axes = call.arg(2, "dim") or tuple(range(-last, 0))
+    for axis in (axes,) if isinstance(axes, int) else axes:
+        if varies(shadow, axis):
+            return mixes(trace, call)
+        shadow = shadow.narrow(axis, 0, 1)
+    return shadow.expand(call.out.shape)
+
+
+@RULES.on("view_as_real")
+def parts_apart(trace: Trace, call: Call) -> Tensor:
+    """Put real and imaginary parts on a new axis."""
+    return first_shadow(trace, call).unsqueeze(-1).expand(call.out.shape)
+
+
+@RULES.on("view_as_complex")
+def parts_together(trace: Trace, call: Call) -> Tensor:
+    """Take real and imaginary parts, which are one channel, from the last axis."""
+    shadow = first_shadow(trace, call)
+    folded = tied_along(trace, call, shadow, (-1,))
+    if folded is None:
+        trace.pin(shadow, f"folded by {call}")
+        return blank(call.out.shape)
+    return folded[..., 0]
 
 
 @RULES.on("max min")
