@@ -48,11 +48,6 @@ def frequencies(net, x):
 
 
 CUT: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] = {
-    "a matrix product with a transposed parameter is a linear layer": (
-        lambda net, x: net.fc(net.m(gap(net.c(x))) @ net.w.t()),
-        {"c": conv(3, 8), "m": nn.Linear(8, 7), "w": learnt(6, 7), "fc": nn.Linear(6, 5)},
-        {"c": 8, "m": 7, "w": 6}, {},
-    ),
     "a matrix product with a parameter is a linear layer": (
         lambda net, x: net.fc(torch.relu(gap(net.c(x)) @ net.w + net.b)),
         {"c": conv(3, 8), "w": learnt(8, 6), "b": learnt(6), "fc": nn.Linear(6, 5)},
@@ -74,26 +69,6 @@ CUT: dict[str, tuple[Any, dict[str, Any], dict[str, int], dict[str, str]]] = {
                               + gap(torch.fft.fft(net.c(x), dim=1).imag)),
         {"c": conv(3, 6), "fc": nn.Linear(6, 5)},
         {}, {"c": "mixed by"},
-    ),
-    "weights computed entry by entry": (
-        lambda net, x: net.fc(gap(F.conv2d(net.c(x), net.s * net.w.sign() / net.w.abs().max()))),
-        {"c": conv(3, 8), "w": learnt(6, 8, 3, 3), "s": learnt(6, 1, 1, 1), "fc": nn.Linear(6, 5)},
-        {"c": 8, "w": 6}, {},
-    ),
-    "weights computed so that zero is not zero": (
-        lambda net, x: net.fc(gap(F.conv2d(net.c(x).sigmoid(), F.softplus(net.w)))),
-        {"c": conv(3, 8), "w": learnt(6, 8, 3, 3), "fc": nn.Linear(6, 5)},
-        {"w": 6}, {"c": "changes what the net computes"},
-    ),
-    "one of several weights": (
-        lambda net, x: net.fc(gap(F.conv2d(net.c(x), net.w[1]))),
-        {"c": conv(3, 8), "w": learnt(2, 6, 8, 3, 3), "fc": nn.Linear(6, 5)},
-        {}, {"conv2d": "is computed", "c": "is computed"},
-    ),
-    "a weight that is written into": (
-        lambda net, x: net.fc(gap(F.conv2d(net.c(x), net.w.clone().copy_(net.w.flip(0))))),
-        {"c": conv(3, 8), "w": learnt(6, 8, 3, 3), "fc": nn.Linear(6, 5)},
-        {}, {"conv2d": "is computed", "c": "is computed"},
     ),
     "attention stays full, what follows does not": (
         attention,

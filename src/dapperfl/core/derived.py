@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dapperfl.core.calls import Call
 from dapperfl.core.elementwise import keeps, multiplies
@@ -32,7 +32,8 @@ def follow_derived(trace: Trace, call: Call) -> None:
     for result in call.results():  # what is written into is no longer what it was
         trace.derived.pop(id(result), None)
     if any(state.numel() == out.numel() for state, _ in sources):  # nothing is left out or repeated
-        sources.sort(key=lambda source: -source[0].numel())  # it goes by the first one's name
+        # It goes by the name of the first: not of a gain, and rather not of a mask.
+        sources.sort(key=lambda s: (-s[0].numel(), not isinstance(s[0], nn.Parameter)))
         trace.derived[id(out)] = Derived(out, tuple(sources))
 
 
