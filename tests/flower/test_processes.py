@@ -95,7 +95,9 @@ def test_a_request_to_end_is_an_interruption():
 
 def test_flower_is_told_not_to_call_home_and_where_our_programs_are(tmp_path, monkeypatch):
     monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "1")
+    monkeypatch.setenv("no_proxy", "fl.example.org")
     told = surroundings(tmp_path / "home", MORE="1")
+    assert told["no_proxy"] == told["NO_PROXY"] == "*"
     assert told["FLWR_TELEMETRY_ENABLED"] == "0"
     assert told["FLWR_DISABLE_UPDATE_CHECK"] == "1"
     assert told["FLWR_HOME"] == str(tmp_path / "home")

@@ -1,6 +1,7 @@
 """What `dapperfl serve` asks its SuperLink for: to know the devices' keys, and to start the run."""
 
 import hashlib
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from flwr.supercore.interceptors.http.utils import add_headers
 
 from dapperfl.errors import RunError
 from dapperfl.flower.app_folder import bundle
+from dapperfl.flower.processes import DIRECT
 from dapperfl.flower.superlink import HEADER
 
 
@@ -53,12 +55,16 @@ class Control:
 @contextmanager
 def connected(address: str, secret: str, authority: Path | None) -> Iterator[Control]:
     """Talk to the SuperLink at an address, with TLS if an authority's certificate is given."""
-    client = ControlHttpClient.from_server_address(
-        address,
-        insecure=authority is None,
-        root_certificates=None if authority is None else authority.read_bytes(),
-        interceptors=[RuntimeVersionHttpInterceptor(component_name="dapperfl"), _Secret(secret)],
-    )
+    with _without_proxy():
+        client = ControlHttpClient.from_server_address(
+            address,
+            insecure=authority is None,
+            root_certificates=None if authority is None else authority.read_bytes(),
+            interceptors=[
+                RuntimeVersionHttpInterceptor(component_name="dapperfl"),
+                _Secret(secret),
+            ],
+        )
     try:
         yield Control(client)
     except RunError:
@@ -67,3 +73,16 @@ def connected(address: str, secret: str, authority: Path | None) -> Iterator[Con
         raise RunError(f"Flower's SuperLink did not do what it was asked: {error}") from error
     finally:
         client.close()
+
+
+@contextmanager
+def _without_proxy() -> Iterator[None]:
+    """Have a client that is made meanwhile speak to the server itself: it offers no option."""
+    before = {name: os.environ.get(name) for name in DIRECT}
+    os.environ.update(DIRECT)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            os.environ.update({} if value is None else {name: value})

@@ -18,6 +18,9 @@ from types import FrameType
 from dapperfl.environment import for_children
 from dapperfl.errors import ConfigError, RunError
 
+# Flower would look for its own server on this machine behind the proxy of the environment. Which
+# spelling counts is not the same everywhere; all hosts, as a SOCKS proxy alone ends Flower.
+DIRECT = {"NO_PROXY": "*", "no_proxy": "*"}
 _LAST_WORDS = 2**16  # bytes
 _GRACE = 8.0  # seconds to end by itself; a SuperNode tells its server that it goes
 
@@ -75,7 +78,7 @@ def require_flower() -> None:
 
 
 def surroundings(home: Path, **more: str) -> dict[str, str]:
-    """Return the environment of Flower's processes: a home of their own, and no calls home.
+    """Return the environment of Flower's processes: a home of their own, no proxy, no calls home.
 
     They start further ones by name, and those must find what this process finds.
     """
@@ -90,6 +93,7 @@ def surroundings(home: Path, **more: str) -> dict[str, str]:
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+        **DIRECT,
         **more,
     }
 
