@@ -1,5 +1,6 @@
 """What a device is, what it refuses to do, and what it does not tell."""
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -58,6 +59,7 @@ def test_wrong_settings_are_refused(given, words):
         (MessageError("round 2 is over"), "round 2 is over"),
         (DataError("/home/me/secret is empty"), "the device cannot use its pictures"),
         (CheckpointError("/home/me/secret is damaged"), "the device failed with CheckpointError"),
+        (OSError(errno.ENOSPC, "full", "/home/me/secret"), "the device's disk is full"),
         (OSError("/home/me/secret"), "the device failed with an error"),
         (ValueError("label 7 of secret.png"), "the device failed with an error"),
         (MemoryError("secret"), "the device has too little memory"),

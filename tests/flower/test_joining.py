@@ -81,6 +81,15 @@ def test_a_round_is_a_line(member):
     ]
 
 
+def test_a_process_that_was_killed_over_a_message_is_told(member):
+    sent = "INFO: Sending: train message (ID: 7)\n"
+    log = f"INFO: SuperNode ID: 7\n{sent}"
+    row = {"phase": "train", "round": 2, "error": "the disk is full"}
+    (told,) = follow(member, log, 0)[1:-1]
+    assert "perhaps for want of memory" in told
+    assert follow(member, log, 0, (row,))[1:-1] == ["train, round 2: failed: the disk is full"]
+
+
 @pytest.mark.parametrize("torn", ['{"phase": "tra', "null\n", '{"phase": "train"}\n'])
 def test_half_a_line_of_a_killed_process_does_not_end_the_device(member, torn):
     row = {"phase": "train", "round": 2, "error": "the disk is full"}

@@ -3,6 +3,7 @@
 The work itself is the reference runner's, with one client.
 """
 
+import errno
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -42,6 +43,7 @@ from dapperfl.runtime.wire import Task
 from dapperfl.sim.loop import LoopRunner
 
 _SPOKEN = (MessageError, RunError, BudgetError, TraceError)  # their texts tell nothing private
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(frozen=True)
@@ -171,6 +173,8 @@ def reason_of(error: Exception) -> str:
         return str(error)
     if is_of_memory(error):
         return "the device has too little memory"
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return "the device's disk is full"
     if isinstance(error, DataError):
         return "the device cannot use its pictures; its log says why"
     kind = type(error).__name__ if isinstance(error, DapperFLError) else "an error"

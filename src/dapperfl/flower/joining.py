@@ -28,6 +28,11 @@ _NOT_ASKED = {  # phases of a message after which a server does not ask for work
     "hello": _CANNOT + "{}; when that is solved, stop this and join again",
     "refused": "the server refuses this device: {}",
 }
+_ANSWERED = "Sending: "  # what Flower writes when it sends an answer, or that there is none
+_DIED = (
+    "a message was not worked on to its end, or that could not be noted: its process was killed, "
+    "perhaps for want of memory, or the disk is full"
+)
 _NEEDS_KEY, _UNKNOWN_KEY, _BAD_KEY = "[code: 2001]", "[code: 2004]", "Exit Code: 302"
 
 
@@ -152,6 +157,7 @@ class _Follower:
         self._worked = Tail(member.state / "worked.jsonl")
         self._log = Tail(node.log, node.since)
         self._state = "joining"
+        self._unnoted = 0  # answers that were sent without a word in what was worked on
         self._excuse = ""  # what was told last of why it cannot take part
 
     @property
@@ -163,8 +169,14 @@ class _Follower:
         """Yield what is new."""
         for line in self._log.lines():
             yield from self._connection(line)
+            self._unnoted += _ANSWERED in line
+        # Read after the log: a message is noted before it is answered.
         for line in self._worked.lines():
             yield from self._without_echo(_readable(line))
+            self._unnoted -= 1
+        if self._unnoted > 0:
+            self._unnoted = 0
+            yield _DIED
 
     def _without_echo(self, told: list[str]) -> list[str]:
         """Leave out what was told already: a server asks again and again who somebody is."""
