@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from dapperfl.flower.processes import Child, end_stale, running, surroundings, terminable
+from dapperfl.flower.processes import (
+    Child,
+    end_stale,
+    kill_group,
+    running,
+    surroundings,
+    terminable,
+)
 
 SLEEP = "import time; time.sleep(600)"
 CHILD = f"""
@@ -109,6 +116,38 @@ def test_flower_is_told_not_to_call_home_and_where_our_programs_are(tmp_path, mo
 def sleeping(log: Path) -> Child:
     process = subprocess.Popen([sys.executable, "-c", SLEEP], stdin=subprocess.PIPE)
     return Child("supernode", process, log, 0)
+
+
+DEAF = f"""
+import signal, subprocess, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+grandchild = subprocess.Popen([sys.executable, "-c", {SLEEP!r}])
+print(grandchild.pid, flush=True)
+grandchild.wait()
+"""
+
+
+@needs_proc
+def test_nothing_is_left_if_its_end_is_not_waited_for(tmp_path, monkeypatch):
+    process = subprocess.Popen(
+        [sys.executable, "-c", DEAF], stdout=subprocess.PIPE, start_new_session=True
+    )
+    assert process.stdout is not None
+    below, wait = int(process.stdout.readline()), process.wait
+
+    def impatient(timeout: float | None = None) -> int:
+        if timeout is not None:
+            raise KeyboardInterrupt
+        return int(wait())
+
+    monkeypatch.setattr(process, "wait", impatient)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Child("supernode", process, tmp_path / "log", 0).stop()
+        wait_until_gone(process.pid, below)
+    finally:
+        kill_group(process.pid)
+        process.communicate()
 
 
 def test_a_log_that_was_moved_away_has_no_last_words(tmp_path):

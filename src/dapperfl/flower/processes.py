@@ -53,12 +53,14 @@ class Child:
             self.process.terminate()
             # One that was stopped does not hear it.
             self.process.send_signal(signal.SIGCONT)
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(_GRACE)
-        kill_group(self.process.pid)
-        self.process.wait()
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+        try:
+            with suppress(subprocess.TimeoutExpired):
+                self.process.wait(_GRACE)
+        finally:  # also where somebody does not wait and presses Ctrl-C again
+            kill_group(self.process.pid)
+            self.process.wait()
+            if self.process.stdin is not None:
+                self.process.stdin.close()
 
 
 def kill_group(group: int) -> None:
