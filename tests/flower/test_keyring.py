@@ -56,7 +56,15 @@ def test_what_a_key_had_is_free_once_the_key_is_gone(keyring):
     assert not refused(later.with_claims(joined.claims), 5, 1)
 
 
+def test_a_key_says_whose_it_is_by_its_file_or_by_what_it_has_joined_as(keyring):
+    assert keyring.number_of(ALICE) == 0
+    assert keyring.number_of(BOB) is None
+    assert keyring.claimed(5, BOB).number_of(BOB) == 5
+    assert keyring.claimed(5, ALICE).number_of(ALICE) == 0
+
+
 def test_without_keys_numbers_belong_to_nobody():
     nobody = Keyring()
     assert nobody.claimed(0, ALICE) == nobody
     assert not refused(nobody, 0, BOB)
+    assert nobody.number_of(BOB) is None

@@ -230,6 +230,10 @@ def test_a_folder_must_have_class_folders(tmp_path):
         find_labelled(tmp_path / "nothing")
     with pytest.raises(DataError, match="has no pictures"):
         find_labelled(tmp_path)
+    (tmp_path / "x.png").touch()
+    with pytest.raises(DataError, match=r"such as x\.png; expected <class>/<image>$"):
+        find_labelled(tmp_path)
+    (tmp_path / "x.png").unlink()
     write_pictures(tmp_path, 3, "x")
     assert [picture.label for picture in find_labelled(tmp_path)] == list(CLASSES)
 

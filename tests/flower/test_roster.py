@@ -209,6 +209,18 @@ def test_a_device_that_was_put_aside_is_told_so_once(tmp_path):
     ]
 
 
+def test_a_device_that_is_none_is_named_by_its_key(tmp_path, caplog):
+    config = toy("deploy.devices=2", "rounds=1")
+    nodes = nodes_of(config, tmp_path)
+    nodes[1].settings["device-id"] = 9
+    village, desk = Village(nodes), Desk(Place(tmp_path / "run"))
+    keys = {number: f"{number}".encode() for number in village.nodes}
+    desk.write_keys(Keyring.of(keys, {"device-1": keys[nodes[1].number]}))
+    assembled(village, config, tmp_path / "run")
+    (line,) = (each for each in caplog.messages if "refused" in each)
+    assert line.startswith("a device with the key of device 1 is refused: it says: the run has no")
+
+
 def test_no_other_key_speaks_under_the_number_of_a_device(tmp_path, caplog):
     config = toy("deploy.devices=2", "rounds=3")
     nodes = nodes_of(config, tmp_path)

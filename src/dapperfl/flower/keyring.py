@@ -44,6 +44,12 @@ class Keyring:
                 f"name its public half device-{number}.pub in the server's folder of keys"
             )
 
+    def number_of(self, node: int) -> int | None:
+        """Return the device that a node's key is known to be of; None if nothing is known."""
+        key = self.nodes.get(node)
+        named = (number for number, each in self.named.items() if each == key)
+        return None if key is None else next(named, self.claims.get(key))
+
     def claimed(self, number: int, node: int) -> "Keyring":
         """Return the keyring after a node has joined with a number."""
         key = self.nodes.get(node)

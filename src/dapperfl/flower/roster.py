@@ -157,7 +157,8 @@ class Roster:
 
     def _note_silence(self, node: int, reason: str) -> None:
         if node not in self._mute:
-            logger.warning("a device has not said who it is (%s); it is asked again", reason)
+            who = self._who(node)
+            logger.warning("%s has not said who it is (%s); it is asked again", who, reason)
         self._mute.add(node)
 
     def _take_in(self, node: int, content: RecordDict | MessageError) -> None:
@@ -204,11 +205,16 @@ class Roster:
         if self._told.get(node) == reason:
             return
         self.refused += 1
-        logger.warning("a device is refused: %s", as_text(str(error)))
+        logger.warning("%s is refused: %s", self._who(node), as_text(str(error)))
         if isinstance(error, _DeclinedError):
             self._told[node] = reason  # its owner knows
         else:
             self.tell(node, reason)
+
+    def _who(self, node: int) -> str:
+        """Say of a node that is none of the devices all that is known: whose key it has."""
+        number = self.keyring.number_of(node)
+        return "a device" if number is None else f"a device with the key of device {number}"
 
     def _introduced(self, content: RecordDict | MessageError) -> Device:
         if isinstance(content, MessageError):

@@ -23,6 +23,8 @@ LAYOUT = (
     "expected <domain>/<class>/<image>, <domain>/train|test/<class>/<image> or "
     "train|test/<domain>/<class>/<image>"
 )
+_ALSO_ONE = f"{LAYOUT}, also where there is one domain only"
+_LABELLED = "expected <class>/<image>"
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ def find_labelled(folder: Path) -> list[Picture]:
         DataError: there is no such folder, or there are no pictures in it.
     """
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; expected <class>/<image> in it")
-    return _listed(folder, _Tree.labelled, "expected <class>/<image>")
+        raise DataError(f"{folder} is not a folder; {_LABELLED} in it")
+    return _listed(folder, _Tree.labelled, _LABELLED)
 
 
 def _listed(
@@ -128,7 +130,7 @@ class _Tree:
 
     def labelled(self) -> Iterator[Picture]:
         """Yield the pictures of a folder that is one domain."""
-        self._refuse_pictures(self.root)
+        self._refuse_pictures(self.root, _LABELLED)
         yield from self._classes(self.root, folder_name(self.root.name), None)
 
     def _domains(self, folder: Path, split: str | None) -> Iterator[Picture]:
@@ -180,11 +182,11 @@ class _Tree:
                 self._skip(path, "a folder beside train and test")
         return splits
 
-    def _refuse_pictures(self, folder: Path) -> None:
+    def _refuse_pictures(self, folder: Path, layout: str = _ALSO_ONE) -> None:
         if files := self._files(folder):
             raise DataError(
                 f"{folder} holds pictures that are in no class folder, such as {files[0].name}; "
-                f"{LAYOUT}, also where there is one domain only"
+                f"{layout}"
             )
 
     def _folders(self, folder: Path) -> list[Path]:
