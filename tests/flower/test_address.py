@@ -145,6 +145,15 @@ def test_a_server_whose_certificate_is_too_old_is_refused(tmp_path, monkeypatch)
         why_silent(address, old.authority)
 
 
+def test_a_device_that_does_not_know_the_time_yet_waits(tmp_path, monkeypatch):
+    monkeypatch.setattr(certificates, "_CLOCKS_DIFFER", timedelta(days=-3))
+    early = make_certificates(tmp_path, ["127.0.0.1"], 1)
+    with secured(early) as address:
+        assert "not valid yet by this clock; set the clocks right" in str(
+            why_silent(address, early.authority)
+        )
+
+
 @pytest.mark.parametrize("text", ["", "nonsense"])
 def test_an_authority_that_is_none_is_named_and_not_waited_for(tmp_path, text):
     path = tmp_path / "ca.crt"

@@ -137,6 +137,33 @@ def test_a_clock_that_the_server_does_not_believe_is_named(member):
     ]
 
 
+def test_what_is_wrong_at_every_attempt_is_told_once(member, monkeypatch):
+    clock = f"{CLOCK} {{}} s ahead of the server's; set the clocks right; joining again"
+    silent, ended = (
+        "waiting for here: Connection refused",
+        "the connection has ended; joining again",
+    )
+    lines = [
+        clock.format(61),
+        clock.format(62),
+        silent,
+        clock.format(60),
+        "round 1",
+        "round 1",
+        ended,
+        ended,
+    ]
+    monkeypatch.setattr(joining, "_attempts", lambda member: iter(lines))
+    assert list(join(member)) == [
+        clock.format(61),
+        silent,
+        clock.format(60),
+        "round 1",
+        "round 1",
+        ended,
+    ]
+
+
 def test_the_settings_of_a_device_reach_flower_whatever_they_are(member, monkeypatch):
     seen: list[list[str]] = []
     monkeypatch.setattr(joining, "running", lambda module, words, **_: seen.append(words))

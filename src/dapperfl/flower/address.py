@@ -13,7 +13,7 @@ _SECONDS = 10.0  # for an answer
 _EARLY, _EXPIRED, _OTHER_NAME, _OTHER_ADDRESS = 9, 10, 62, 64  # OpenSSL's numbers of what is wrong
 _TIME = "set the clocks right, or make new certificates with dapperfl certs"
 _NAME = "call it by a name that its certificate has, or make one with dapperfl certs --host"
-_REMEDIES = {_EARLY: _TIME, _EXPIRED: _TIME, _OTHER_NAME: _NAME, _OTHER_ADDRESS: _NAME}
+_REMEDIES = {_EXPIRED: _TIME, _OTHER_NAME: _NAME, _OTHER_ADDRESS: _NAME}
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,8 @@ def why_silent(address: Address, authority: Path | None) -> str | None:
             return _speak_plainly(address)
         _shake_hands(address, context)
     except ssl.SSLCertVerificationError as error:
+        if error.verify_code == _EARLY:  # small devices start in 1970 and learn the time later
+            return "its certificate is not valid yet by this clock; set the clocks right"
         remedy = _REMEDIES.get(error.verify_code, "use the ca.crt that was made with this server's")
         raise RunError(
             f"the certificate of {address} is not signed by {authority} for this name "

@@ -1,6 +1,7 @@
 """What `dapperfl join` does: a SuperNode that is started again whenever the server comes back."""
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
@@ -18,6 +19,8 @@ from dapperfl.lab.folder import RunFolder, write_atomically
 _PAUSE = 0.3
 _BETWEEN_STARTS = 2.0  # seconds
 LONGEST = 300  # characters; as in runtime.facts, which would bring torch into a process that waits
+_AGAIN = "joining again"
+_NUMBER = re.compile(r"\d+")
 _CHANGES = (  # state before, words of Flower's, state after, what is told
     ("joining", "SuperNode ID: ", "joined", "joined {}"),
     ("joined", "Connection attempt failed", "lost", "{} does not answer; trying again"),
@@ -76,11 +79,28 @@ def join(member: Member) -> Iterator[str]:
         RunError: the server refuses the device, or is not the one that was expected.
     """
     with RunFolder(member.state / ".flower").held("choose another --state"):
-        while True:
-            yield from _wait_for_server(member)
-            with started(member) as node:
-                yield from _followed(node, member)
-            time.sleep(_BETWEEN_STARTS)
+        yield from _told_once(_attempts(member))
+
+
+def _attempts(member: Member) -> Iterator[str]:
+    while True:
+        yield from _wait_for_server(member)
+        with started(member) as node:
+            yield from _followed(node, member)
+        time.sleep(_BETWEEN_STARTS)
+
+
+def _told_once(lines: Iterator[str]) -> Iterator[str]:
+    """Leave out why it joins again where the line before has said that, but for the numbers.
+
+    A wrong clock, say, is there at every attempt, some ten times a minute.
+    """
+    before = None
+    for line in lines:
+        kind = _NUMBER.sub("", line) if line.endswith(_AGAIN) else None
+        if kind is None or kind != before:
+            yield line
+        before = kind
 
 
 def _wait_for_server(member: Member) -> Iterator[str]:
@@ -143,10 +163,10 @@ def _why_again(node: Child, *, joined: bool) -> str:
     _, found, rest = node.last_words().rpartition(CLOCK)
     if found:
         how_far, _, _ = rest.partition("\n")
-        return f"{CLOCK}{how_far}; set the clocks right; joining again"
+        return f"{CLOCK}{how_far}; set the clocks right; {_AGAIN}"
     if joined:
-        return "the connection has ended; joining again"
-    return f"Flower's SuperNode has ended before it joined; {node.log} may say why; joining again"
+        return f"the connection has ended; {_AGAIN}"
+    return f"Flower's SuperNode has ended before it joined; {node.log} may say why; {_AGAIN}"
 
 
 class _Follower:
