@@ -10,10 +10,21 @@ from email.utils import format_datetime
 from types import SimpleNamespace
 from typing import Any
 
+import httpx
 import pytest
+from flwr.proto.message_pb2 import PushObjectRequest, PushObjectResponse
+from flwr.supernode.fleet_http_client import FleetHttpClient
 
 from dapperfl.flower.app_folder import bundle
-from dapperfl.flower.supernode import CLOCK, FOREIGN, _careful, _telling, wrong_clock
+from dapperfl.flower.superlink import CHUNK
+from dapperfl.flower.supernode import (
+    CLOCK,
+    FOREIGN,
+    _careful,
+    _patient,
+    _telling,
+    wrong_clock,
+)
 
 
 class GoneError(Exception):
@@ -83,6 +94,28 @@ def test_the_clock_is_looked_at_in_answers_to_what_is_signed(caplog):
     signed = _telling(lambda self, context, call_next: call_next(context))
     assert signed(None, "request", lambda context: late) is late
     assert CLOCK in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("size", "told", "seconds"), [(50, None, 30), (50, 5, 5), (CHUNK, None, 292)]
+)
+def test_a_large_request_has_the_time_that_a_slow_link_takes(monkeypatch, size, told, seconds):
+    client = FleetHttpClient("http://127.0.0.1:1")
+    monkeypatch.setattr(FleetHttpClient, "_unary_unary", _patient(FleetHttpClient._unary_unary))
+    asked: list[Any] = []
+
+    def answer(context: Any) -> httpx.Response:
+        asked.append(context.request)
+        return httpx.Response(200, request=context.request)
+
+    monkeypatch.setattr(client, "_send", answer)
+    request = PushObjectRequest(object_content=b"x" * size)
+    settings = {} if told is None else {"timeout": told}
+    client._unary_unary(
+        path="/", rpc_method="", request=request, response_type=PushObjectResponse, **settings
+    )
+    given = asked[0].extensions["timeout"]
+    assert given["read"] == given["write"] == pytest.approx(seconds, abs=1)
 
 
 @pytest.mark.parametrize("module", ["supernode", "superlink", "joining", "processes"])

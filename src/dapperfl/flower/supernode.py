@@ -21,6 +21,7 @@ FOREIGN = 70  # exit code: the server ships another app
 LOST = 71  # exit code: the connection ended in a way that Flower does not mend
 CLOCK = "the clock of this device is"  # what the log says of one that is wrong
 _AHEAD, _BEHIND = 5.0, 305.0  # seconds; Flower believes no signature of a clock that is further off
+_ANSWERED, _SLOWEST = 30.0, 20_000.0  # seconds, as Flower has it, and bytes a second
 
 _log = logging.getLogger("flwr")
 
@@ -65,6 +66,21 @@ def _telling(intercept: Callable[..., Any]) -> Callable[..., Any]:
     return told
 
 
+def _patient(ask: Callable[..., Any]) -> Callable[..., Any]:
+    """Ask as Flower does, but give a large request the time that a slow link takes for it.
+
+    It lies in this machine's buffers long after it was written. Flower gives up after 30 s and
+    sends it again, beside the first, on the same slow link.
+    """
+
+    def asked(*args: Any, request: Any, timeout: float | None = None, **settings: Any) -> Any:
+        if timeout is None:
+            timeout = _ANSWERED + request.ByteSize() / _SLOWEST
+        return ask(*args, request=request, timeout=timeout, **settings)
+
+    return asked
+
+
 def main() -> None:
     """Run the SuperNode with the options of this command line."""
     end_with_parent()
@@ -73,6 +89,8 @@ def main() -> None:
         importlib.import_module(f"flwr.supernode.{name}")
         for name in ("start_client_internal", "cli.flower_supernode", "node_auth_http_interceptor")
     )
+    client = importlib.import_module("flwr.supernode.fleet_http_client").FleetHttpClient
+    client._unary_unary = _patient(client._unary_unary)
     signer = signing.NodeAuthHttpInterceptor
     signer.intercept = _telling(signer.intercept)
     connect = node.http_request_response
