@@ -1,5 +1,6 @@
 """The border of the process: errors become one line and an exit code, notes go to stderr."""
 
+import errno
 import io
 import logging
 import os
@@ -55,6 +56,15 @@ def show_anything() -> None:
     """Escape what the terminal's encoding lacks: a name of a domain is no reason to end a run."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def say(text: str) -> None:
+    """Print a line of what goes on for long; a disk too full for it is no reason to end that."""
+    try:
+        typer.echo(text)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
 
 
 def stop(text: str, code: int) -> NoReturn:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dapperfl.cli.border import border, stop
+from dapperfl.cli.border import border, say, stop
 from dapperfl.cli.options import ConfigFile, Settings, new_folder, run_config
 from dapperfl.errors import ConfigError
 
@@ -205,10 +205,10 @@ def _show(news: "Iterator[str | RoundLine]", config: "Config", out: Path) -> Non
     progress = Progress(config.rounds, load_records(out))
     for item in news:
         if isinstance(item, str):
-            typer.echo(item)
+            say(item)
             continue
         progress.add(item)
-        typer.echo(progress.plain(item))  # why somebody is missing, a note has said
+        say(progress.plain(item))  # why somebody is missing, a note has said
     summary = finished_summary(config, out)
     if summary is None:
         stop(f"error: the run in {out} has ended without results", 1)

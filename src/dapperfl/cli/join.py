@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dapperfl.cli.border import say
 from dapperfl.cli.deploy import Insecure, flower, require_file
 from dapperfl.errors import ConfigError
 
@@ -86,7 +87,7 @@ def join(
         settings |= {"modules": modules} if modules else {}
         _require_text(settings)
         for line in joined(_member(address, home, settings, certificate, key, insecure)):
-            typer.echo(line)
+            say(line)
 
 
 def _source(
