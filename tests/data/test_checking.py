@@ -23,7 +23,8 @@ BENCHMARK = Benchmark("own", {"sea": Domain(GOOD, GOOD, 4)}, ("a", "b"), (0.5,),
     [
         (replace(GOOD, labels=GOOD.labels[:3]), "there are 4 images and 3 labels"),
         (MADE(GOOD.images.numpy(), GOOD.labels), "images are a ndarray, not a tensor"),
-        (MADE(GOOD.images, GOOD.labels.tolist()), "labels are a list, not a tensor"),
+        (MADE(GOOD.images, GOOD.labels.tolist()), "labels are a list, not a tensor; torch.as_"),
+        (MADE(GOOD.images, list("abab")), r"labels are a list.*\[classes\.index\(name\) for"),
         ((GOOD.images, GOOD.labels), "expected Examples.* not a tuple"),
     ],
 )
@@ -53,9 +54,9 @@ def test_what_is_right_passes_also_where_devices_are_elsewhere() -> None:
     [
         (replace(GOOD, images=GOOD.images / 255), r"images are torch\.float32"),
         (replace(GOOD, images=GOOD.images[:, :, 0]), r"\(4, 3, 8\), not uint8"),
-        (replace(GOOD, labels=GOOD.labels + 1), r"labels are not within 0\.\.1"),
+        (replace(GOOD, labels=GOOD.labels + 1), r"labels are not within 0\.\.1.* counted from 0"),
         (replace(GOOD, labels=GOOD.labels / 1), r"labels are torch\.float32"),
-        (replace(GOOD, labels=GOOD.labels[:, None]), "not integers, one an image"),
+        (replace(GOOD, labels=GOOD.labels[:, None]), r"not integers, one an image; .*argmax\(1\)"),
         (GOOD.pick(torch.arange(0)), "there are none"),
     ],
 )
@@ -129,3 +130,11 @@ def test_pictures_with_their_channels_last_are_told(caplog: pytest.LogCaptureFix
     assert not caplog.messages
     check_pictures(replace(shaped(8, 8, 1), pad=0))
     assert "8 channels of 8 × 1 pixels: if they are (n, height, width, channels)" in caplog.text
+
+
+def test_a_mean_of_other_channels_names_the_shape_and_the_way_out() -> None:
+    last = replace(shaped(8, 9, 3), mean=(0.5,) * 3, std=(0.2,) * 3)
+    with pytest.raises(DataError, match=r"8 channels.*\(8, 9, 3\); if .*permute\(0, 3, 1, 2\)"):
+        check_pictures(last)
+    with pytest.raises(DataError, match=r"= \(1, 8, 8\)$"):
+        check_pictures(replace(shaped(1, 8, 8), mean=(0.5,) * 3))

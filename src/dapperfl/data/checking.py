@@ -14,6 +14,11 @@ from dapperfl.errors import DataError
 
 log = logging.getLogger(__name__)
 
+_CHANNELS_LAST = (
+    "if they are (n, height, width, channels), images.permute(0, 3, 1, 2) makes (n, channels, "
+    "height, width) of them"
+)
+
 
 def check_parts(found: Benchmark) -> None:
     """Refuse what could not be dealt out, or only a part of it.
@@ -39,11 +44,21 @@ def _what_cannot_be_dealt(examples: object) -> str | None:
     for what in ("images", "labels"):
         value: Any = getattr(examples, what)
         if not isinstance(value, Tensor):
-            return f"{what} are a {type(value).__name__}, not a tensor; torch.as_tensor makes one"
+            return f"{what} are a {type(value).__name__}, not a tensor; {_tensor_of(what, value)}"
         if value.layout != torch.strided or value.is_meta:
             return f"{what} are a sparse tensor, or have no data; use to_dense()"
     images, labels = examples.images.shape[:1].numel(), examples.labels.shape[:1].numel()
     return None if images == labels else f"there are {images} images and {labels} labels"
+
+
+def _tensor_of(what: str, value: Any) -> str:
+    """Say how a tensor is made of something; torch makes none of names."""
+    try:
+        torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        if what == "labels":
+            return "torch.tensor([classes.index(name) for name in labels]) makes one of names"
+    return "torch.as_tensor makes one"
 
 
 def check_pictures(world: Federation) -> None:
@@ -67,8 +82,12 @@ def check_pictures(world: Federation) -> None:
 def _check_scale(world: Federation) -> None:
     """Refuse means and deviations that pictures cannot have."""
     channels = world.shape[0]
-    if {len(world.mean), len(world.std)} - {1, channels}:
-        raise DataError(f"mean and std need one number, or one for each of {channels} channels")
+    if odd := {len(world.mean), len(world.std)} - {1, channels}:
+        last = f"; {_CHANNELS_LAST}" if odd == {world.shape[-1]} else ""
+        raise DataError(
+            f"mean and std need one number, or one for each of {channels} channels: pictures are "
+            f"(channels, height, width) = {world.shape}{last}"
+        )
     for what, values in (("mean", world.mean), ("std", world.std)):
         if not all(map(isfinite, values)):
             raise DataError(f"{what} = {tuple(values)}: expected finite numbers")
@@ -86,9 +105,8 @@ def _tell_odd_shape(world: Federation) -> None:
     channels, height, width = world.shape
     if channels == height > 4 and width in (1, 3, 4):
         log.warning(
-            "pictures have %d channels of %d × %d pixels: if they are (n, height, width, "
-            "channels), images.permute(0, 3, 1, 2) makes (n, channels, height, width) of them",
-            *(channels, height, width),
+            "pictures have %d channels of %d × %d pixels: %s",
+            *(channels, height, width, _CHANNELS_LAST),
         )
     if world.train and world.pad >= min(height, width):
         log.warning(
@@ -118,10 +136,14 @@ def what_is_wrong(examples: Examples, num_classes: int) -> str | None:
             "values to whole numbers from 0 to 255, and view series as (n, channels, 1, length)"
         )
     if labels.is_floating_point() or labels.is_complex() or labels.dim() != 1:
-        return f"labels are {labels.dtype} {tuple(labels.shape)}, not integers, one an image"
+        more = "; labels.argmax(1) makes them of one-hot rows" if labels.dim() == 2 else ""
+        return f"labels are {labels.dtype} {tuple(labels.shape)}, not integers, one an image{more}"
     if len(labels) == 0:
         return "there are none"
     low, high = (int(end) for end in labels.long().aminmax())
     if low < 0 or high >= num_classes:
-        return f"labels are not within 0..{num_classes - 1}: they are from {low} to {high}"
+        return (
+            f"labels are not within 0..{num_classes - 1}: they are from {low} to {high}; a label "
+            "is the place of its name in classes, counted from 0"
+        )
     return None
