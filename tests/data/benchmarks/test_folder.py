@@ -1,6 +1,7 @@
 """Somebody's own pictures as a benchmark."""
 
 import logging
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +99,8 @@ def test_a_class_that_is_in_the_test_only_is_named(
     plant(tmp_path, {f"{name}/train/{label}": 2 for name in "ab" for label in ("cat", "dog")})
     plant(tmp_path, {f"{name}/test/{label}": 2 for name in "ab" for label in ("cat", "dgo")})
     load(tmp_path)
-    assert [record.getMessage() for record in caplog.records] == [
-        "no domain has training pictures of dgo, only for the test"
-    ]
+    assert caplog.messages[1:] == ["no domain has training pictures of dgo, only for the test"]
+    assert "training pictures as well" in caplog.messages[0]  # as both trees are planted alike
 
 
 def test_one_class_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -149,6 +149,18 @@ def test_a_domain_that_comes_out_nearly_black_is_named(
     load(tmp_path)
     assert "8 of 8 pictures of domain scan are nearly black" in caplog.text
     assert "photo" not in caplog.text
+
+
+def test_test_pictures_that_are_trained_on_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plant(tmp_path, {f"{split}/{domain}/cat": 3 for split in ("train", "test") for domain in "ab"})
+    load(tmp_path)
+    assert "training pictures as well" not in caplog.text
+    shutil.copy(tmp_path / "train/a/cat/000.png", tmp_path / "test/b/cat/copy.png")
+    load(tmp_path)  # in another domain, which may be held out
+    assert "1 of 7 test pictures are training pictures as well" in caplog.text
+    assert "to the last pixel, and easier for that: test/b/cat/copy.png; remove" in caplog.text
 
 
 def test_a_class_of_mostly_unreadable_pictures_is_refused(tmp_path: Path) -> None:

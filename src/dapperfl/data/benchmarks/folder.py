@@ -5,12 +5,13 @@ on the names of the class's files and on `split_seed`, not on the run's seed: ru
 seeds are tested on the same pictures.
 """
 
+import hashlib
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import torch
 
@@ -50,7 +51,9 @@ def load(
     _report_unreadable(root, found, read)
     _report_dark(found, read)
     stock = _Stock(found, read)
-    domains = {name: stock.domain(name, test_fraction, split_seed) for name in stock.domains()}
+    splits = {name: stock.split(name, test_fraction, split_seed) for name in stock.domains()}
+    _report_repeated(root, found, read, list(splits.values()))
+    domains = {name: stock.domain(split) for name, split in splits.items()}
     _report_unlearnable(stock.classes, domains)
     return Benchmark(
         name=root.resolve().name,
@@ -65,6 +68,13 @@ def load(
 def files_mark(root: Path) -> str | None:
     """Name the files as they are now, so that a change shows; see `listing_mark`."""
     return listing_mark(root)
+
+
+class _Split(NamedTuple):
+    """Which pictures a domain is trained and tested on, by their places in the list of all."""
+
+    train: list[int]
+    test: list[int]
 
 
 class _Stock:
@@ -90,7 +100,7 @@ class _Stock:
                 log.warning("domain %s has no pictures of %s", name, some(lacking))
         return names
 
-    def domain(self, name: str, test_fraction: float, seed: int) -> Domain:
+    def split(self, name: str, test_fraction: float, seed: int) -> "_Split":
         """Divide a domain into its training and its test set, each sorted by class."""
         own = dict(sorted(self.places[name].items()))
         given = {self.pictures[place].split for places in own.values() for place in places}
@@ -105,7 +115,12 @@ class _Stock:
         for split, places in (("training", train), ("test", test)):
             if not places:
                 raise DataError(f"domain {name} would have no {split} pictures; add some")
-        return Domain(self._examples(train), self._examples(test), len(train))
+        return _Split(train, test)
+
+    def domain(self, split: "_Split") -> Domain:
+        """Return the pictures of a domain with their labels."""
+        train, test = self._examples(split.train), self._examples(split.test)
+        return Domain(train, test, len(train))
 
     def _is_in_train(self, place: int) -> bool:
         return self.pictures[place].split == "train"
@@ -138,6 +153,25 @@ def _report_unlearnable(classes: Sequence[str], domains: Mapping[str, Domain]) -
     counts = taught.bincount(minlength=len(classes)).tolist()
     if unseen := [label for label, count in zip(classes, counts, strict=True) if not count]:
         log.warning("no domain has training pictures of %s, only for the test", some(unseen))
+
+
+def _report_repeated(
+    root: Path, found: Sequence[Picture], read: Decoded, splits: Sequence[_Split]
+) -> None:
+    """Name test pictures that are training pictures too, in whatever domain: they are no test."""
+    taught = {_mark(read, place) for split in splits for place in split.train}
+    tested = [place for split in splits for place in split.test]
+    if known := [place for place in tested if _mark(read, place) in taught]:
+        named = some([str(found[place].path.relative_to(root)) for place in known])
+        log.warning(
+            "%d of %d test pictures are training pictures as well, to the last pixel, and easier "
+            "for that: %s; remove one of the two",
+            *(len(known), len(tested), named),
+        )
+
+
+def _mark(read: Decoded, place: int) -> bytes:
+    return hashlib.blake2b(read.images[place].tobytes(), digest_size=16).digest()
 
 
 def _report_unreadable(root: Path, found: Sequence[Picture], read: Decoded) -> None:
