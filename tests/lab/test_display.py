@@ -47,6 +47,22 @@ def test_header_and_results_fit_the_terminal(toy, tmp_path, width):
     for word in ("parameters", "of dense", "100.0 %", "MACs", "train FLOPs", "accuracy", "kB"):
         assert word in text
     assert "…" not in text
+    told = " ".join(text.split())  # a narrow terminal has it on two lines
+    assert "3 classes: red, green, blue; devices train on 57 of the 128 pictures there are" in told
+
+
+def test_the_header_says_how_many_pictures_take_part(toy, tmp_path):
+    console = _console(200)
+    settings = ("rounds=1", "data.fraction=1", "fleet.devices=2")
+    with opened(toy(*settings), tmp_path / "run") as experiment:
+        console.print(header(experiment))
+        world = experiment.simulator.federation
+        names = (*(f"kind {n}" for n in range(9)), "line\nbreak", "last")
+        experiment.simulator.federation = replace(world, classes=names, available=2000)
+        console.print(header(experiment))
+    assert "blue; devices train on all 128 pictures there are\n" in _text(console)
+    assert "11 classes: kind 0, kind 1" in _text(console)
+    assert "kind 8, line break and 1 more; devices train on 128 of the 2,000" in _text(console)
 
 
 def test_a_large_fleet_is_not_listed_in_full(toy, tmp_path):

@@ -65,6 +65,7 @@ class Federation:
     pad: int = 4
     validation: Mapping[int, Examples] = field(default_factory=dict)  # kept aside, by device id
     reserve: Mapping[str, Examples] = field(default_factory=dict)  # held by nobody, by domain
+    available: int = 0  # training pictures that the devices' domains have, held or not
     picture: tuple[int, ...] = ()  # channels, height, width; needed where no pictures are here
 
     @property

@@ -12,12 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from dapperfl.core.messages import Device
+from dapperfl.data.benchmark import Federation
 from dapperfl.lab.engine import choose
 from dapperfl.lab.experiment import Experiment
 from dapperfl.lab.records import RoundLine
 from dapperfl.lab.rehearsal import Rehearsal
 
 _DEVICES_SHOWN = 20
+_CLASSES_SHOWN = 10
 
 
 def header(experiment: Experiment) -> RenderableType:
@@ -35,7 +37,22 @@ def header(experiment: Experiment) -> RenderableType:
     where = f"on {engine.device}, run folder {experiment.folder.path}"
     begun = len(experiment.lines)
     past = [f"continued after round {begun}"] if begun else []
-    return Group(what, f"{how}, {where}", engine.about, *past, _allocation(fleet))
+    pictures = _pictures(experiment.simulator.federation)
+    return Group(what, f"{how}, {where}", engine.about, *past, pictures, _allocation(fleet))
+
+
+def _pictures(world: Federation) -> str:
+    """Say what is told apart, and how many of the pictures take part: a fifth of them may do."""
+    names = [" ".join(name.split()) for name in world.classes]
+    more = len(names) - _CLASSES_SHOWN
+    shown = ", ".join(names[:_CLASSES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+    held = sum(device.num_samples for device in world.devices)
+    some = f"{held:,} of the" if held < world.available else "all"
+    why = " (data.fraction)" if held < world.available else ""
+    return (
+        f"{len(names):,} class{'es' if len(names) > 1 else ''}: {shown}; "
+        f"devices train on {some} {world.available:,} pictures there are{why}"
+    )
 
 
 def _allocation(fleet: Sequence[Device]) -> RenderableType:

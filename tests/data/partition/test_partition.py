@@ -119,6 +119,7 @@ def test_a_domain_held_out_is_tested_but_on_no_device(protocol: str) -> None:
     assert not any(unseen & set(numbers(examples)) for examples in made.train.values())
     homes = {device.domain for device in made.devices}
     assert homes == ({"mixed"} if protocol == "iid" else {"a", "c"})
+    assert made.available == 180  # of those that anybody may have
 
 
 @pytest.mark.parametrize(
@@ -127,7 +128,7 @@ def test_a_domain_held_out_is_tested_but_on_no_device(protocol: str) -> None:
         ({"fraction": 0.0}, r"data\.fraction = 0\.0"),
         ({"fraction": 1.5}, r"data\.fraction = 1\.5"),
         ({"fraction": float("nan")}, r"data\.fraction = nan"),
-        ({"fraction": 0.001}, "domain a no picture.*raise it"),
+        ({"fraction": 0.001}, "domain a no picture.*raise it: there are 20 to train"),
         ({"rhos": (0.0, 1.0)}, r"fleet\.rhos holds 1\.0"),
         ({"rhos": (-0.1,)}, r"fleet\.rhos holds -0\.1"),
         ({"rhos": ()}, r"fleet\.rhos is empty"),

@@ -57,7 +57,8 @@ def partition(
     """
     fraction = benchmark.fraction if settings.fraction is None else settings.fraction
     fleet = Fleet(devices, tuple(rhos), seed, fraction, settings)
-    open_to_all, reserve = put_by(_seen(benchmark, settings.held_out), fleet)
+    seen = _seen(benchmark, settings.held_out)
+    open_to_all, reserve = put_by(seen, fleet)
     shares = PROTOCOLS[settings.protocol](open_to_all, fleet)
     train, validation = _with_validation(shares.held, fleet)
     _tell_bare(shares.homes, validation, fleet)
@@ -76,6 +77,7 @@ def partition(
         pad=benchmark.pad,
         validation=validation,
         reserve=reserve,
+        available=sum(len(domain.train) for domain in seen.domains.values()),
     )
 
 

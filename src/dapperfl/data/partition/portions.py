@@ -26,7 +26,10 @@ def portions(
         )
     if wanted < least:
         much = "no picture at all" if wanted == 0 else f"{wanted} of at least {least} pictures"
-        raise ConfigError(f"data.fraction gives a device of domain {domain} {much}; raise it")
+        raise ConfigError(
+            f"data.fraction gives a device of domain {domain} {much}; raise it: there are "
+            f"{available} to train on"
+        )
     if devices * wanted <= available:
         return [wanted] * devices
     if available < devices * least:
