@@ -16,7 +16,7 @@ from dapperfl.lab.folder import RunFolder, read_json
 from dapperfl.lab.records import load_records
 from dapperfl.lab.resolve import resolve
 from dapperfl.lab.schedule import Job, Outcome, Progress, run_all, scheduler
-from dapperfl.lab.schedule.worker import Failed
+from dapperfl.lab.schedule.worker import Failed, Finished, Note
 from tests.data.pictures.trees import plant
 from tests.lab.conftest import TOY, assert_equal_runs, edit
 from tests.lab.schedule.made_up import GB, SUMMARY, Machine
@@ -232,6 +232,19 @@ def test_a_run_without_memory_is_tried_again_alone_and_once_only(machine, tmp_pa
     assert machine.workers[-1].tasks[-1].out.name == "2"
     assert len(machine.workers[-1].tasks) == 1  # in a fresh process
     assert caplog.text.count("it is tried again, alone") == 1
+
+
+def test_what_many_runs_say_is_shown_once_and_then_counted(machine, tmp_path, caplog):
+    odd, own = Note(logging.WARNING, "one domain only"), Note(logging.WARNING, "device 3 is away")
+    ends = Finished(SUMMARY, {})
+    machine.fate |= {f"{i}": [odd, *[own, own] * (i == 0), ends] for i in range(4)}
+    assert all(outcome.summary for outcome in run_all(_jobs(tmp_path, 5, "auto"), workers=1))
+    assert caplog.messages == [
+        "0: one domain only",
+        "0: device 3 is away",
+        "0: device 3 is away",  # in another round
+        "0, and 3 more: one domain only",
+    ]
 
 
 def test_threads_are_shared_by_the_workers_asked_for(machine, tmp_path, monkeypatch):

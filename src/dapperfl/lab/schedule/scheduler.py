@@ -127,6 +127,7 @@ class _Schedule:
         self.free: dict[str, int] = {}  # by device, when one of its workers last looked
         self.files: dict[tuple[str, str | None], str | None] = {}  # marks, by benchmark and root
         self.older: dict[Path, list[str]] = {}  # results of older code, by its file
+        self.notes: dict[Note, list[str]] = {}  # the names of the runs that logged it
 
     def run(self) -> list[Outcome]:
         for index in list(self.waiting):
@@ -135,6 +136,7 @@ class _Schedule:
         while len(self.outcomes) < len(self.jobs):
             self._admit()
             self._hear()
+        self._tell_repeated()
         return [self.outcomes[index] for index in range(len(self.jobs))]
 
     def close(self) -> None:
@@ -245,8 +247,8 @@ class _Schedule:
     def _take(self, worker: Worker, message: Message) -> None:
         index, job = worker.job, self.jobs[worker.job]
         match message:
-            case Note(level, text):
-                _log.log(level, "%s: %s", job.name, text)
+            case Note():
+                self._pass_on(message, job.name)
             case Rounds(number, last, best, seconds, memory):
                 self._learn(worker, memory)
                 self.show(Progress(job, worker.device, number, last, best, seconds))
@@ -257,6 +259,20 @@ class _Schedule:
             case Failed():
                 worker.busy = False
                 self._fail(worker, index, message)
+
+    def _pass_on(self, note: Note, name: str) -> None:
+        """Log what a run says; what others say as well, as all do of odd pictures, only once."""
+        names = self.notes.setdefault(note, [name])
+        if names[0] == name:
+            _log.log(note.level, "%s: %s", name, note.text)
+        elif name not in names:
+            names.append(name)
+
+    def _tell_repeated(self) -> None:
+        """Say of how many more runs something was said that was shown of the first."""
+        for note, (first, *others) in self.notes.items():
+            if others:
+                _log.log(note.level, "%s, and %d more: %s", first, len(others), note.text)
 
     def _learn(self, worker: Worker, memory: Mapping[str, Memory]) -> None:
         worker.memory |= memory
