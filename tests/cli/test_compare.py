@@ -41,6 +41,18 @@ def test_the_same_command_finds_its_folder_and_runs_nothing_twice(cli, scheduler
     assert len(list((tmp_path / "runs").iterdir())) == 1
 
 
+def test_without_a_file_a_table_is_called_after_its_pictures(cli, scheduler, tmp_path):
+    own = ("--set", "data=tests.lab.toy_world:load", "--set", "data.fraction=0.3")
+    done = cli("--methods", "fedavg", "--seeds", "0", *own)
+    assert done.exit_code == 0, done.stderr
+    assert scheduler.begun == ["tests.lab.toy_world:load: fedavg, seed 0"]
+    [folder] = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("compare-tests.lab.toy_world-load-")
+    page = (folder / "compare.md").read_text()
+    assert page.startswith("# Comparison on tests.lab.toy_world:load\n")
+    assert "demo" not in page
+
+
 def test_a_failed_run_is_named_and_the_table_made_of_the_others(cli, scheduler, tmp_path):
     scheduler.failing = {"demo: moon, seed 1"}
     done = cli("--methods", "fedavg,moon", "--seeds", "0,1", "--out", "o")

@@ -61,7 +61,8 @@ def compare(
         from dapperfl.lab.compare.tables import find_named
         from dapperfl.lab.compare.variants import parse_seeds, parse_variants
 
-        base = Base(config.stem if config else "demo", config, tuple(settings or ()))
+        shared = tuple(settings or ())
+        base = Base(config.stem if config else _pictures(shared), config, shared)
         variants = parse_variants(methods)
         runs = plan_runs(base, variants, parse_seeds(seeds))
         if baseline:
@@ -75,6 +76,16 @@ def compare(
             runs = plan_runs(base, without_each(variants, runs, domains), parse_seeds(seeds))
         failures = _compare(runs, folder, baseline, workers, unseen=unseen)
     end(failures)
+
+
+def _pictures(settings: tuple[str, ...]) -> str:
+    """Return what a table without a file is called: as its pictures, if not those of the demo."""
+    from dapperfl.lab.config import Config
+    from dapperfl.lab.resolve import resolve
+
+    data = [text for text in settings if text.strip().startswith("data")]
+    chosen = resolve(None, data).data.benchmark
+    return "demo" if chosen == Config().data.benchmark else chosen
 
 
 def _domains(runs: "list[Planned]") -> list[str]:

@@ -72,7 +72,8 @@ class Base:
     def folder(self, variants: Sequence[Variant]) -> Path:
         """Return where its runs go unless somebody says: the same for the same settings."""
         shared = self.resolve(variants[0])
-        return Path("runs") / f"compare-{self.name}-{_digest(shared, (*_IRRELEVANT, 'method.'))}"
+        name = re.sub(r"[^\w.-]", "-", self.name)  # which may be that of a user's function
+        return Path("runs") / f"compare-{name}-{_digest(shared, (*_IRRELEVANT, 'method.'))}"
 
 
 def _digest(config: Config, but: tuple[str, ...]) -> str:
