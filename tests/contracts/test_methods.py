@@ -23,7 +23,7 @@ from dapperfl.runtime.checkpoint import load_checkpoint, save_checkpoint
 from dapperfl.sim.simulator import RoundRecord, Simulator
 
 every_method = pytest.mark.parametrize("name", methods.names())
-FULL_NETS = {"fedavg", "fedavg_capable", "fedprox", "moon", "fedsr", "fpl"}
+FULL_NETS = {"fedavg", "fedavg_capable", "fedprox", "moon", "fedsr", "fpl", "scaffold"}
 
 
 def everything(record: RoundRecord) -> State:

@@ -18,6 +18,7 @@ from dapperfl.methods.fpl import FPL
 from dapperfl.methods.heterofl import HeteroFL
 from dapperfl.methods.moon import Moon
 from dapperfl.methods.nefl import NeFL
+from dapperfl.methods.scaffold import Scaffold
 from dapperfl.runtime.optimiser import TrainSettings
 from dapperfl.sim.simulator import Simulator
 
@@ -82,10 +83,11 @@ def test_fpl_is_fedavg_in_its_first_round_and_not_after(preset):
     assert not torch.equal(weights_after(method)["fc.weight"], weights_after(FedAvg())["fc.weight"])
 
 
-def test_moon_is_fedavg_in_its_first_round_and_not_after():
-    ours, theirs = weights_after(Moon(), rounds=1), weights_after(FedAvg(), rounds=1)
+@pytest.mark.parametrize("method", [Moon(), Scaffold()], ids=str)
+def test_what_clients_remember_is_fedavg_in_its_first_round_and_not_after(method):
+    ours, theirs = weights_after(method, rounds=1), weights_after(FedAvg(), rounds=1)
     assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
-    later, plain = (weights_after(method)["stem.weight"] for method in (Moon(), FedAvg()))
+    later, plain = (weights_after(each)["stem.weight"] for each in (method, FedAvg()))
     assert not torch.equal(later, plain)
 
 

@@ -100,7 +100,7 @@ def touched(monkeypatch, tmp_path) -> Callable[[str, int, int], list[Touched]]:
     return lambda name, devices, limit: list(rounds(name, devices, limit))
 
 
-@pytest.mark.parametrize("name", ["fedavg", "moon", "fedsr"])
+@pytest.mark.parametrize("name", ["fedavg", "moon", "fedsr", "scaffold"])
 def test_a_round_of_a_large_fleet_touches_no_more_than_one_of_a_small_fleet(touched, name):
     small, large = (touched(name, devices, 10**9) for devices in (20, 2000))
     for one in large:
@@ -115,7 +115,7 @@ def test_a_round_of_a_large_fleet_touches_no_more_than_one_of_a_small_fleet(touc
     assert last == pytest.approx(second, rel=0.01)  # nor does it grow with the rounds
 
 
-@pytest.mark.parametrize("name", ["moon", "fedsr"])
+@pytest.mark.parametrize("name", ["moon", "fedsr", "scaffold"])
 def test_with_no_ram_for_memories_a_round_reads_those_of_its_cohort_and_holds_none(touched, name):
     for devices in (20, 2000):
         for one in touched(name, devices, 0):
@@ -136,7 +136,7 @@ def assert_equal_rounds(ours: list[RoundRecord], theirs: list[RoundRecord]) -> N
         assert (one.loss, one.accuracy, one.costs) == (other.loss, other.accuracy, other.costs)
 
 
-@pytest.mark.parametrize("name", ["moon", "fedsr"])
+@pytest.mark.parametrize("name", ["moon", "fedsr", "scaffold"])
 def test_a_run_with_its_memories_on_disk_is_the_one_with_all_in_ram(name):
     ram = list(large_world(name, 8).rounds())
     assert_equal_rounds(list(large_world(name, 8, memory_limit=0).rounds()), ram)
@@ -152,7 +152,7 @@ def ram_of(record: RoundRecord) -> int:
 
 
 @pytest.mark.parametrize("limit", [0, 10**9])
-@pytest.mark.parametrize("name", ["moon", "fedsr"])
+@pytest.mark.parametrize("name", ["moon", "fedsr", "scaffold"])
 @pytest.mark.slow
 def test_a_run_resumed_again_and_again_is_the_uninterrupted_one(name, limit, tmp_path):
     whole = list(large_world(name, 8).rounds())
