@@ -128,6 +128,8 @@ def test_errors_of_the_config_are_one_line_and_code_2(cli, tmp_path):
         (["--set", "rounds=0"], "rounds = 0: expected at least 1"),
         (["--set", "rounds"], "expected key=value"),
         (["none.toml"], "there is no config file none.toml"),
+        # What a shell makes of --set data.allocation={photo=3,print=1}.
+        (["--set", "data.allocation=photo=3", "data.allocation=print=1"], "in quotes if there are"),
         (["."], "is a folder, not a config file"),
         (["bad.toml"], "line 2"),
         (["flat.toml"], "write [method] and below it name"),

@@ -59,7 +59,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         # Some editors begin a file with a mark of its encoding, which nobody sees.
         table = tomllib.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        raise ConfigError(f"there is no config file {path}") from None
+        way = "; a setting is --set KEY=VALUE, in quotes if there are braces"
+        raise ConfigError(
+            f"there is no config file {path}{way if '=' in path.name else ''}"
+        ) from None
     except IsADirectoryError:
         raise ConfigError(
             f"{path} is a folder, not a config file; to continue a run: --out {path} --resume"
