@@ -132,6 +132,16 @@ def test_pictures_with_their_channels_last_are_told(caplog: pytest.LogCaptureFix
     assert "8 channels of 8 × 1 pixels: if they are (n, height, width, channels)" in caplog.text
 
 
+def test_classes_that_nobody_can_learn_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = GOOD.pick(torch.tensor([0, 2])), GOOD.pick(torch.tensor([1, 3]))
+    check_pictures(replace(WORLD, train={0: first, 1: second}))
+    check_pictures(replace(WORLD, train={0: first}, test={"ice": first}))
+    check_pictures(replace(WORLD, train={}))  # devices are elsewhere
+    assert not caplog.messages
+    check_pictures(replace(WORLD, train={0: first, 1: first}))
+    assert "no device trains on pictures of b, which tests ask for; give" in caplog.text
+
+
 def test_a_mean_of_other_channels_names_the_shape_and_the_way_out() -> None:
     last = replace(shaped(8, 9, 3), mean=(0.5,) * 3, std=(0.2,) * 3)
     with pytest.raises(DataError, match=r"8 channels.*\(8, 9, 3\); if .*permute\(0, 3, 1, 2\)"):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from dapperfl.data.benchmark import Benchmark, Examples, Federation
 from dapperfl.data.facts import check_domains
+from dapperfl.data.pictures.tree import some
 from dapperfl.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ def check_pictures(world: Federation) -> None:
         raise DataError(f"all pictures must have the same shape; there is {sizes}")
     _check_scale(world)
     _tell_odd_shape(world)
+    _tell_untaught(world)
 
 
 def _check_scale(world: Federation) -> None:
@@ -113,6 +115,22 @@ def _tell_odd_shape(world: Federation) -> None:
             "pad = %d: training shifts pictures by up to so many pixels, and some of %d × %d are "
             "out of sight then, all zero; give Benchmark(pad=0) if they are to stay where they are",
             *(world.pad, height, width),
+        )
+
+
+def _tell_untaught(world: Federation) -> None:
+    """Name the classes that nobody can learn, although accuracy asks for them."""
+    if not world.train or not world.test:
+        return
+    taught, asked = (
+        set(torch.cat([part.labels for part in parts.values()]).tolist())
+        for parts in (world.train, world.test)
+    )
+    if lost := sorted(asked - taught):
+        log.warning(
+            "no device trains on pictures of %s, which tests ask for; give devices more "
+            "(data.fraction), or have more of them (fleet.devices)",
+            some([world.classes[label] for label in lost]),
         )
 
 

@@ -107,7 +107,7 @@ def load(name: str, root: Path | None, **asked: Any) -> Benchmark:
         raise ConfigError(
             f'benchmark "{name}" cannot be called as load(root): {error}; options are keyword-only'
         ) from None
-    with _as_a_users(name) if ":" in name else nullcontext():
+    with _as_a_users(name, root) if ":" in name else nullcontext():
         found = loader(root, **asked)
     if not isinstance(found, Benchmark):
         raise ConfigError(f'benchmark "{name}" returned a {type(found).__name__}, no Benchmark')
@@ -118,14 +118,15 @@ def load(name: str, root: Path | None, **asked: Any) -> Benchmark:
 
 
 @contextmanager
-def _as_a_users(name: str) -> Iterator[None]:
+def _as_a_users(name: str, root: Path | None) -> Iterator[None]:
     """Load in one line if it fails, and the same pictures every time.
 
     What it draws without a seed of its own would be another test set in every run of a table, and
     a run could not be continued.
     """
     seed = derive_seed(0, "benchmark", name)
-    failed = f'benchmark "{name}" cannot be loaded'
+    folder = " (data.root is not set)" if root is None else ""
+    failed = f'benchmark "{name}" cannot be loaded{folder}'
     with users_code(failed), torch.random.fork_rng(devices=[]), foreign_seeded(seed):
         torch.manual_seed(seed)
         yield
