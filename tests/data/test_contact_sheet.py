@@ -92,6 +92,27 @@ def test_the_title_of_few_classes_fits_the_page(tmp_path: Path) -> None:
     assert (pixels[:TITLE, -8:] == 255).all()
 
 
+def test_many_classes_with_long_names_fit_a_page(tmp_path: Path) -> None:
+    domain = Domain(coloured(60, 2), coloured(60, 2), 120)
+    names = tuple(f"a very\nlong name {number}" for number in range(60))
+    pixels = page(tmp_path, Benchmark("toy", {"a\nb": domain}, names, (0.5,), (0.5,)), per_class=1)
+    assert pixels.shape[1] < 24 * (TILE + GAP) + 100
+    inked = pixels[24 : TITLE - 2, MARGIN:].min(axis=0).min(axis=1) < 255  # names of classes
+    gaps = [inked[column * (TILE + GAP) - GAP : column * (TILE + GAP)] for column in range(1, 25)]
+    assert not np.stack(gaps).any()
+    assert inked.any()
+
+
+def test_letters_of_other_languages_are_drawn(tmp_path: Path) -> None:
+    domain = Domain(coloured(3, 1), coloured(3, 1), 3)
+    words = ("ï", "ж", "λ")
+    pixels = page(tmp_path, Benchmark("toy", {"a": domain}, words, (0.5,), (0.5,)), per_class=1)
+    step = TILE + GAP
+    drawn = [pixels[24:TITLE, MARGIN + i * step : MARGIN + i * step + TILE] for i in range(3)]
+    assert not np.array_equal(drawn[0], drawn[1])  # as the boxes of letters that are missing are
+    assert not np.array_equal(drawn[1], drawn[2])
+
+
 def test_what_are_no_pictures_is_named(tmp_path: Path) -> None:
     good = coloured(1, 2)
     bad = Examples(good.images.float(), good.labels)

@@ -12,13 +12,14 @@ from dapperfl.data.extras import demo_packages
 from dapperfl.errors import DataError
 
 if TYPE_CHECKING:
-    from PIL import Image
+    from PIL import Image, ImageFont
 
 TILE = 64  # pixels of a picture on the page: twice the usual 32, so that pixels stay pixels
 GAP = 2
 MARGIN = 44  # left of each block, for the names of the splits
 TITLE = 46  # above each block, for the names of domain and classes
 COLUMNS = 2  # blocks side by side
+CLASSES = 24  # shown at most: a wider page is no page
 
 
 def draw(benchmark: Benchmark, path: Path, *, per_class: int = 3) -> None:
@@ -51,28 +52,54 @@ def draw(benchmark: Benchmark, path: Path, *, per_class: int = 3) -> None:
 
 def _block(benchmark: Benchmark, name: str, per_class: int) -> "Image.Image":
     """Draw one domain with its titles."""
-    from PIL import Image, ImageDraw, ImageFont
+    from PIL import Image, ImageDraw
 
-    domain = benchmark.domains[name]
+    domain, classes = benchmark.domains[name], benchmark.classes[:CLASSES]
     step = TILE + GAP
     rows = _rows(domain, per_class)
-    large, small = ImageFont.load_default(size=15), ImageFont.load_default(size=12)
-    title = f"{name}: {len(domain.train)} training and {len(domain.test)} test pictures"
-    wide = max(step * len(benchmark.classes), ceil(large.getlength(title)))
+    large, small = _font(14), _font(11)
+    title = f"{_line(name)}: {len(domain.train)} training and {len(domain.test)} test pictures"
+    if len(classes) < len(benchmark.classes):
+        title += f", {len(classes)} of {len(benchmark.classes)} classes"
+    wide = max(step * len(classes), ceil(large.getlength(title)))
     block = Image.new("RGB", (MARGIN + wide + 12, TITLE + step * len(rows) + 18), "white")
     pen = ImageDraw.Draw(block)
     pen.text((MARGIN, 6), title, fill="black", font=large)
-    for column, label in enumerate(benchmark.classes):
+    for column, label in enumerate(classes):
         middle = MARGIN + column * step + TILE // 2
-        pen.text((middle, TITLE - 4), label, fill="#555555", font=small, anchor="ms")
+        pen.text((middle, TITLE - 4), _cut(label, small), fill="#555555", font=small, anchor="ms")
     for row, (split, examples, place) in enumerate(rows):
         top = TITLE + row * step + (6 if split == "test" else 0)
         if place == 0:
             pen.text((4, top + TILE // 2), split, fill="#555555", font=small, anchor="lm")
-        for column in range(len(benchmark.classes)):
+        for column in range(len(classes)):
             if (tile := _tile(examples, column, place)) is not None:
                 block.paste(tile, (MARGIN + column * step, top))
     return block
+
+
+def _font(size: int) -> "ImageFont.FreeTypeFont":
+    """Return a font with the letters of many languages; Pillow's own lacks even those with dots."""
+    from PIL import ImageFont
+
+    with demo_packages("a contact sheet"):
+        import matplotlib
+
+    return ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf", size)
+
+
+def _line(name: str) -> str:
+    return " ".join(name.split())
+
+
+def _cut(name: str, font: "ImageFont.FreeTypeFont") -> str:
+    """Return as much of a name as its column is wide."""
+    shown = _line(name)
+    if font.getlength(shown) <= TILE:
+        return shown
+    while font.getlength(f"{shown}…") > TILE:
+        shown = shown[:-1]
+    return f"{shown}…"
 
 
 def _rows(domain: Domain, per_class: int) -> list[tuple[str, Examples, int]]:
