@@ -39,6 +39,26 @@ def test_train_and_test_may_be_inside_or_around_domains(tmp_path: Path, layout: 
     ]
 
 
+@pytest.mark.parametrize("layout", ["{}/images/{}", "train/{}/images/{}"])
+def test_classes_may_lie_in_a_folder_that_all_domains_have(tmp_path: Path, layout: str) -> None:
+    """As in Office-31."""
+    folders = [layout.format(domain, label) for domain in ("amazon", "dslr") for label in "ab"]
+    plant(tmp_path, dict.fromkeys(folders, 1))
+    assert [(domain, label) for domain, label, *_ in found(tmp_path)] == [
+        ("amazon", "a"), ("amazon", "b"), ("dslr", "a"), ("dslr", "b")
+    ]  # fmt: skip
+
+
+def test_the_only_class_of_a_domain_is_no_wrapping(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plant(tmp_path, {"photo/cat": 1, "photo/cat/old": 1, "sketch/cat": 1, "sketch/cat/old": 1})
+    assert [(domain, label) for domain, label, *_ in found(tmp_path)] == [
+        ("photo", "cat"), ("sketch", "cat")
+    ]  # fmt: skip
+    assert "photo/cat/old (a folder inside a class folder)" in caplog.text
+
+
 def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     plant(tmp_path, {"photo/train": 2, "photo/bus": 1})
     assert [(label, split) for _, label, split, _ in found(tmp_path)] == [

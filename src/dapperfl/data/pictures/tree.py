@@ -134,16 +134,28 @@ class _Tree:
         yield from self._classes(self.root, folder_name(self.root.name), None)
 
     def _domains(self, folder: Path, split: str | None) -> Iterator[Picture]:
-        for domain in self._folders(folder):
+        domains = self._folders(folder)
+        wrapping = self._wrapping(domains)
+        for domain in domains:
             self._refuse_pictures(domain)
             if not self._folders(domain):
                 self._skip(domain, "no class folders in it")
             name, splits = folder_name(domain.name), [] if split else self._splits(domain)
             if not splits:
-                yield from self._classes(domain, name, split)
+                yield from self._classes(domain / wrapping, name, split)
             for inner, below in splits:
                 self._refuse_pictures(below)
                 yield from self._classes(below, name, inner)
+
+    def _wrapping(self, domains: Sequence[Path]) -> str:
+        """Return what lies between domains and classes: a folder of one name in all, or ""."""
+        below = [self._folders(domain) for domain in domains]
+        names = {tuple(folder.name for folder in folders) for folders in below}
+        if len(domains) < 2 or len(names) > 1 or len(below[0]) != 1:
+            return ""
+        inner = [folder for [folder] in below]
+        holding = [any(self._files(label) for label in self._folders(each)) for each in inner]
+        return inner[0].name if all(holding) and not any(map(self._files, inner)) else ""
 
     def _classes(self, folder: Path, domain: str, split: str | None) -> Iterator[Picture]:
         for label in self._folders(folder):
