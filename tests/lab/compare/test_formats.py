@@ -26,9 +26,9 @@ def test_markdown_marks_the_best_and_escapes_bars():
     )
 
 
-def test_a_name_of_two_lines_stays_in_its_row_of_markdown():
-    table = Table("t", ("", "a\nb"), ((Cell("x"), Cell("1.00")),), ())
-    assert "|  | a b |\n|---|---:|\n" in to_markdown(table)
+def test_odd_names_stay_in_their_cells_of_markdown():
+    table = Table("t", ("", "a\nb"), ((Cell("<i>`x"), Cell("1.00")),), ())
+    assert "|  | a b |\n|---|---:|\n| \\<i>\\`x | 1.00 |\n" in to_markdown(table)
 
 
 def test_latex_is_booktabs_with_every_special_letter_escaped():

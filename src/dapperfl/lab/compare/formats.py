@@ -54,7 +54,7 @@ def _line(cells: list[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    return re.sub(r"([|*\\])", r"\\\1", " ".join(text.split()))  # a row is a line
+    return re.sub(r"([|*\\<`])", r"\\\1", " ".join(text.split()))  # a row is a line
 
 
 def _in_markdown(cell: Cell) -> str:
