@@ -171,7 +171,7 @@ def _report_repeated(
 
 
 def _mark(read: Decoded, place: int) -> bytes:
-    return hashlib.blake2b(read.images[place].tobytes(), digest_size=16).digest()
+    return hashlib.blake2b(read.images[place], digest_size=16).digest()
 
 
 def _report_unreadable(root: Path, found: Sequence[Picture], read: Decoded) -> None:
