@@ -84,7 +84,10 @@ def test_a_pipe_gets_one_plain_line_a_round(toy, tmp_path):
     ):
         show(LINE)
         show(replace(LINE, round=2, left_out=(), loss=None))
-    assert _text(console).splitlines() == [
+        show(replace(LINE, accuracy={"two\nlines": 1.0}, left_out=()))
+    *lines, odd = _text(console).splitlines()
+    assert "  two lines 1.0  loss" in odd
+    assert lines == [
         "round 1/2  mean 35.6  handwriting 51.3  street 20.0  loss 1.234  4.0 s  0:04 left"
         "  without device 3",
         "round 2/2  mean 35.6  handwriting 51.3  street 20.0  loss -  4.0 s  0:00 left",
