@@ -11,6 +11,11 @@ from dapperfl.errors import ConfigError, DapperFLError, is_of_memory
 _NAMES = (ImportError, AttributeError, SyntaxError, ValueError)  # what a wrong name leads to
 
 
+def one_line(name: str) -> str:
+    """Return a name without the ends of lines that names of folders may have."""
+    return " ".join(name.split())
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the end of an error message: the nearest known name, or all of them."""
     names = sorted(known)

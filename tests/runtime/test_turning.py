@@ -70,6 +70,18 @@ class Strides(nn.Module):
         return self.fc(x.as_strided((len(x), 8, 36), (288, 36, 1)).mean(2))
 
 
+class Rounds(nn.Module):
+    """Answers a hundredth otherwise when turned, as kernels in ten bits may."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 8, 3), nn.Linear(8, 3)
+
+    def forward(self, x):
+        x = self.conv(x)
+        return self.fc(x.relu().mean((2, 3))) * (1 if x.is_contiguous() else 1.01)
+
+
 @pytest.mark.parametrize(
     ("kind", "fp32", "bf16"),
     [
@@ -78,6 +90,7 @@ class Strides(nn.Module):
         (Views, False, False),
         (ViewsWeights, True, False),  # in fp32 filters stay as they are
         (Strides, False, False),
+        (Rounds, False, True),
     ],
 )
 def test_a_net_is_tried_before_it_is_turned(kind, fp32, bf16):

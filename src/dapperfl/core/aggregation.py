@@ -173,6 +173,12 @@ class _Sums:
     recovered: Tensor | bool  # which of them count as that where they are pruned
     covered: Tensor | bool  # which of them are averaged over those who hold them alone
 
+    def over_holders(self) -> Tensor:
+        """Average over those who hold an entry; what nobody holds is what it was."""
+        reached = self.reached.expand_as(self.total)
+        mean = self.total / reached.clamp_min(torch.finfo(torch.float64).tiny)
+        return torch.where(reached > 0, mean, self.reference)
+
 
 class RecoveredMean(WeightedSums):
     """The paper's aggregation: recover pruned entries (Eq. 6), then average by weight (Eq. 7).
@@ -215,21 +221,19 @@ class RecoveredMean(WeightedSums):
     def _combined(self, sums: _Sums) -> Tensor:
         recovered = torch.as_tensor(sums.recovered, device=sums.total.device)
         missing = (self.weight - sums.reached) * recovered
-        if sums.covered is False:
-            return sums.total.addcmul_(sums.reference, missing).div_(self.weight)
-        covered = torch.as_tensor(sums.covered, device=sums.total.device)
-        alone = covered & (sums.reached > 0)
-        total = torch.where(alone, sums.total, sums.total.addcmul(sums.reference, missing))
-        return total.div_(torch.where(alone, sums.reached, self.weight))
+        over_holders = None if sums.covered is False else sums.over_holders()
+        mean = sums.total.addcmul_(sums.reference, missing).div_(self.weight)
+        if over_holders is None:
+            return mean
+        covered = torch.as_tensor(sums.covered, device=mean.device)
+        return torch.where(covered, over_holders, mean)
 
 
 class CoverageMean(WeightedSums):
     """Divide by the weight that reached each entry; entries nobody holds keep the reference."""
 
     def _combined(self, sums: _Sums) -> Tensor:
-        reached = sums.reached.expand_as(sums.total)
-        mean = sums.total.div_(reached.clamp_min(torch.finfo(torch.float64).tiny))
-        return torch.where(reached > 0, mean, sums.reference)
+        return sums.over_holders()
 
 
 def _add_block(total: Tensor, index: Index, small: Tensor, weight: float) -> None:

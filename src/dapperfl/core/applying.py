@@ -14,8 +14,9 @@ from dapperfl.core.derived import follow_derived
 from dapperfl.core.elementwise import adds, follow_vector, keeps, multiplies, vector_of
 from dapperfl.core.layers import NORMS, RULES
 from dapperfl.core.products import count_products
-from dapperfl.core.reshaping import extremes, moves, picks, replay, reshapes
+from dapperfl.core.reshaping import extremes, moves, replay, reshapes
 from dapperfl.core.shadows import blank
+from dapperfl.core.taking import picks
 from dapperfl.core.tracing import Trace
 from dapperfl.errors import TraceError
 

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from dapperfl.core.calls import Call
 from dapperfl.core.elementwise import keeps, multiplies
 from dapperfl.core.layers import RULES
-from dapperfl.core.reshaping import moves, picks, replay, reshapes
+from dapperfl.core.reshaping import moves, replay, reshapes
 from dapperfl.core.shadows import spread, varies
+from dapperfl.core.taking import picks
 from dapperfl.core.tracing import Derived, Trace
 
 Source = tuple[Tensor, tuple[int | None, ...]]  # state, and which of its axes each axis is

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from dapperfl.core import elementwise, reshaping
+from dapperfl.core import elementwise, reshaping, taking
 from dapperfl.core.calls import Call
 from dapperfl.core.elementwise import first_shadow
 from dapperfl.core.reshaping import mixes
@@ -17,7 +17,7 @@ from dapperfl.core.shadows import blank, slim, spread, varies
 from dapperfl.core.tracing import Arithmetic, Resize, Rules, Trace
 from dapperfl.errors import TraceError
 
-RULES = Rules({**elementwise.RULES, **reshaping.RULES})
+RULES = Rules({**elementwise.RULES, **reshaping.RULES, **taking.RULES})
 
 
 def weight_of(trace: Trace, call: Call, position: int, name: str = "weight") -> Tensor:

@@ -10,6 +10,7 @@ from dapperfl.data.benchmark import Benchmark, Domain, Examples
 from dapperfl.data.checking import what_is_wrong
 from dapperfl.data.extras import demo_packages
 from dapperfl.errors import DataError
+from dapperfl.naming import one_line
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFont
@@ -58,7 +59,7 @@ def _block(benchmark: Benchmark, name: str, per_class: int) -> "Image.Image":
     step = TILE + GAP
     rows = _rows(domain, per_class)
     large, small = _font(14), _font(11)
-    title = f"{_line(name)}: {len(domain.train)} training and {len(domain.test)} test pictures"
+    title = f"{one_line(name)}: {len(domain.train)} training and {len(domain.test)} test pictures"
     if len(classes) < len(benchmark.classes):
         title += f", {len(classes)} of {len(benchmark.classes)} classes"
     wide = max(step * len(classes), ceil(large.getlength(title)))
@@ -88,13 +89,9 @@ def _font(size: int) -> "ImageFont.FreeTypeFont":
     return ImageFont.truetype(f"{matplotlib.get_data_path()}/fonts/ttf/DejaVuSans.ttf", size)
 
 
-def _line(name: str) -> str:
-    return " ".join(name.split())
-
-
 def _cut(name: str, font: "ImageFont.FreeTypeFont") -> str:
     """Return as much of a name as its column is wide."""
-    shown = _line(name)
+    shown = one_line(name)
     if font.getlength(shown) <= TILE:
         return shown
     while font.getlength(f"{shown}…") > TILE:

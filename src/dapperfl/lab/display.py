@@ -17,6 +17,7 @@ from dapperfl.lab.engine import choose
 from dapperfl.lab.experiment import Experiment
 from dapperfl.lab.records import RoundLine
 from dapperfl.lab.rehearsal import Rehearsal
+from dapperfl.naming import one_line
 
 _DEVICES_SHOWN = 20
 _CLASSES_SHOWN = 10
@@ -43,7 +44,7 @@ def header(experiment: Experiment) -> RenderableType:
 
 def _pictures(world: Federation) -> str:
     """Say what is told apart, and how many of the pictures take part: a fifth of them may do."""
-    names = [_line(name) for name in world.classes]
+    names = [one_line(name) for name in world.classes]
     more = len(names) - _CLASSES_SHOWN
     shown = ", ".join(names[:_CLASSES_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
     held = sum(device.num_samples for device in world.devices)
@@ -110,7 +111,8 @@ class Progress:
 
     def plain(self, line: RoundLine) -> str:
         """Return a round as one line of text."""
-        domains = "  ".join(f"{_line(name)} {value:.1f}" for name, value in line.accuracy.items())
+        found = line.accuracy.items()
+        domains = "  ".join(f"{one_line(name)} {value:.1f}" for name, value in found)
         return (
             f"round {line.round}/{self.rounds}  mean {line.mean:.1f}  {domains}  "
             f"loss {_loss(line)}  {line.seconds:.1f} s  {self._left()}{_absences(line)}"
@@ -142,11 +144,6 @@ class Progress:
         table.add_row("mean", f"{last.mean:.1f}", f"{best:.1f}", style="bold")
         yield table
         yield f"loss {_loss(last)}, {last.seconds:.1f} s for the last round{_absences(last)}"
-
-
-def _line(name: str) -> str:
-    """Return a name without the ends of lines that names of folders may have."""
-    return " ".join(name.split())
 
 
 def _loss(line: RoundLine) -> str:
